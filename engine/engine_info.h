@@ -11,8 +11,9 @@
 
 namespace quire::engine {
 
-// The largest EngineConfig::max_draft_tokens.
-inline constexpr int32_t kMostDraftTokens = 32;
+// The largest EngineConfig::max_draft_tokens. A step with drafts has at most one token more
+// (SchedulerConfig::max_tokens_with_drafts).
+inline constexpr int32_t kMostDraftTokens = 15;
 
 struct EngineConfig {
   std::string model_path;          // a GGUF file or a Hugging Face directory
@@ -31,7 +32,7 @@ struct EngineConfig {
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 0;  // raised to max_num_seqs if below; 0: a default of 256
   absl::Duration max_step_time;        // limits a step with decodes and prompts; zero: no limit
-  int32_t max_draft_tokens = -1;       // of a sequence in a step; 0: none; -1: a default of 4 or 0
+  int32_t max_draft_tokens = -1;       // of a sequence in a step; 0: none; -1: 4 on the CPU, else 0
   int64_t max_model_len = 0;           // 0: the trained context
   int32_t max_queue = 1024;            // the most requests that may wait
   int64_t max_prompt_bytes = 4 << 20;
@@ -108,7 +109,7 @@ struct Stats {
   int64_t scored_tokens = 0;  // tokens of continuations
   int64_t recomputed_tokens = 0;
   int64_t drafted_tokens = 0;   // computed to find out whether they are right
-  int64_t accepted_tokens = 0;  // drafted tokens that were right
+  int64_t accepted_tokens = 0;  // of drafted_tokens: right, and not the last of their sequence
   int64_t block_copies = 0;
   int64_t preemptions = 0;
   int64_t steps = 0;

@@ -12,4 +12,8 @@ namespace quire::kernels {
 //                     arXiv:2412.19437)
 enum class ExpertWeights : uint8_t { kSoftmaxOfChosen, kSoftmaxOfAll, kLogistic, kNormedLogistic };
 
+// Added to the sum of kNormedLogistic, as in DeepSeek-V3's published code, so that weights are 0
+// and not NaN if the logistic values of all chosen experts round to 0.
+inline constexpr float kLeastLogisticSum = 1e-20f;
+
 }  // namespace quire::kernels

@@ -27,7 +27,7 @@ struct KvLayerShape {
 
 // A KV group: layers that keep the K and V of the same tokens.
 struct KvGroup {
-  kernels::AttentionPattern pattern;  // the keys that a query sees
+  kernels::AttentionPattern pattern;  // decides which keys are dropped; group 0: none
   std::vector<int64_t> layers;        // ascending
   int64_t num_blocks = 0;
 };
@@ -44,11 +44,10 @@ struct KvCacheShape {
   int64_t bytes_per_block(const KvGroup& group) const;
 };
 
-// Returns the KV groups of the layers, with num_blocks = 0. Group 0 holds the layers that may drop
-// no key, and may be empty: layers whose queries see all keys, and layers whose pattern has holes.
-// The layers of each other pattern form one further group. These groups are in ascending order of
-// their patterns. A pattern that drops no key of any sequence of at most max_model_len tokens
-// counts as the pattern of group 0, which is to see all keys.
+// Returns the KV groups of the layers, with num_blocks = 0. Group 0 holds the layers that drop no
+// key, and may be empty. Their queries see all keys, or their pattern has holes, or no context of
+// at most max_model_len tokens outgrows their window. The pattern of group 0 is to see all keys.
+// The layers of each other pattern form one further group, in ascending order of the patterns.
 std::vector<KvGroup> GroupLayers(std::span<const kernels::AttentionPattern> layer_patterns,
                                  int64_t max_model_len);
 

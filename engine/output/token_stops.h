@@ -17,10 +17,10 @@ struct TokenVerdict {
   std::optional<int32_t> stop_token_id;  // with kStop
 };
 
-// Returns whether token `id` ends its sequence, and why. `num_generated` includes this token. The
-// reason is kStop for a stop id that also reaches the maximum length. Within the first min_tokens
-// tokens no id stops the sequence, and the sampler draws no stop id there. Request::max_tokens is
-// already limited by the context.
+// Returns whether token `id` ends its sequence, and why. `num_generated` includes this token. A
+// stop id at the maximum length gives kStop. Within the first min_tokens tokens no id stops the
+// sequence, and the sampler draws no stop id there. Request::max_tokens is already limited by the
+// context.
 TokenVerdict CheckTokenStops(const Request& request, std::span<const int32_t> end_ids, int32_t id,
                              int64_t num_generated);
 

@@ -24,8 +24,8 @@ struct Runner::Slot {
   ModelInput input;
   StepResult result;
   std::vector<kernels::SampleRow> sample_rows;
-  // Copies of the tokens of sequences that get a token while the step is in flight, and of those
-  // with drafts, which the copies include.
+  // Copies of the tokens of sequences with penalties: of those that get a token while the step is
+  // in flight, and of those with drafts. The drafts follow the tokens in the copy.
   std::deque<std::vector<int32_t>> histories;
   std::unique_ptr<kernels::Event> done;
 };

@@ -10,6 +10,13 @@
 #include "engine/scheduler/waiting.h"
 
 namespace quire::engine {
+namespace {
+
+// After n wrong drafts in a row, a sequence makes 2^n - 1 decodes without a draft. More than this
+// many drafts in a row count as this many.
+constexpr int32_t kMostMisses = 4;
+
+}  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
     : config_(config),
@@ -257,9 +264,12 @@ int32_t Scheduler::TakeDrafts(State& state, const StepPlanEntry& entry,
   }
   stats_.generated_tokens += num_accepted;
   stats_.accepted_tokens += num_accepted;
-  // The next step writes over the K and V of the refused drafts.
+  // Later steps write over the K and V of the refused drafts. Until then no query sees them,
+  // because they are past the end of the context.
   state.num_planned -= num_refused;
   state.num_known = std::max(state.num_known, state.num_planned);
+  state.num_misses = num_accepted > 0 ? 0 : std::min(state.num_misses + 1, kMostMisses);
+  state.draft_pause = (1 << state.num_misses) - 1;
   state.draft_len = num_refused > 0 ? std::max(1, num_accepted)
                                     : std::min(2 * state.draft_len, config_.max_draft_tokens);
   return num_refused;

@@ -33,9 +33,9 @@ struct SchedulerConfig {
   // The most drafted tokens of one sequence in one step. Must be 0 at pipeline depth 1, because the
   // tokens before a draft must be on the host.
   int32_t max_draft_tokens = 0;
-  // A step whose decodes and drafts are more tokens than this has no drafts. The weights are read
-  // once for all tokens of a step, so a few more tokens cost little, and many cost their
-  // arithmetic.
+  // The most tokens of a step that has drafts. Drafts are shortened to fit, and each running
+  // sequence counts as one token. The weights are read once for all tokens of a step, so a few more
+  // tokens cost little, and many cost their arithmetic. docs/evidence/serving.md has measurements.
   int32_t max_tokens_with_drafts = 16;
   int32_t pipeline_depth = 0;  // 0 or 1: how far Schedule may run ahead of Complete
   absl::Duration stalled_stream_timeout;
@@ -81,7 +81,7 @@ struct SchedulerStats {
   int64_t generated_tokens = 0;
   int64_t scored_tokens = 0;    // in continuations that were scored to their end
   int64_t drafted_tokens = 0;   // computed to find out whether they are right
-  int64_t accepted_tokens = 0;  // drafted tokens that were right
+  int64_t accepted_tokens = 0;  // of drafted_tokens: right, and not the last of their sequence
   int64_t num_preemptions = 0;
   int64_t num_overrun = 0;  // tokens planned for a sequence that had already ended
   int64_t num_tenants = 0;  // tenants that have sequences now
@@ -132,11 +132,12 @@ inline constexpr int32_t kMostPasses = 8;
 // tokens of its continuation but the last. The tokens are computed like a prompt, with logits for
 // every row. The sequence takes all its blocks at once, with its first token after the fork.
 //
-// With max_draft_tokens, a decode may have drafted tokens (PromptLookup), whose rows of logits tell
-// the tokens that really follow. A draft takes only what is left over: it preempts nothing, leaves
-// a block for each running sequence, and is not made while a running sequence has prompt tokens to
-// compute. A sequence's drafts get shorter after a wrong token and longer after drafts that were
-// right to the end. The tokens of a sequence are those that it would have without drafts.
+// With max_draft_tokens, a decode may have drafted tokens (PromptLookup). Each row of the decode
+// draws a token, so the step shows how many drafts were right. A draft takes only what is left
+// over: it preempts nothing, leaves a block for each running sequence, and is not made while a
+// running sequence has prompt tokens to compute. After a wrong token a sequence's drafts get
+// shorter, and rarer if no token was right. After a draft without a wrong token they get longer.
+// The tokens of a sequence are those that it would have without drafts.
 //
 // Uses no tensors and no device; the time is an argument. Not thread-safe; lives on the step
 // thread.

@@ -100,9 +100,10 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   });
   const int32_t kept = any_prefill ? 1 : 0;
   scratch_ = running_;
-  // Each sequence may need a token besides the drafts.
+  // Each sequence may need a token besides the drafts. One more token is left for a start, which
+  // many drafts could otherwise hold up for ever.
   const auto num_running = static_cast<int32_t>(running_.size());
-  int32_t drafts = std::min(config_.max_tokens_with_drafts, budget.tokens) - num_running;
+  int32_t drafts = std::min(config_.max_tokens_with_drafts, budget.tokens - 1) - num_running;
   drafts = any_prefill ? 0 : std::min(drafts, budget.logit_rows);
   for (State* state : scratch_) {
     if (budget.tokens <= kept) return;
@@ -129,6 +130,10 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
 
 int32_t Scheduler::Draft(State& state, int32_t most, StepPlan& plan) {
   if (state.request().is_scoring()) return 0;
+  if (state.draft_pause > 0) {
+    --state.draft_pause;
+    return 0;
+  }
   if (state.draft_len == 0) state.draft_len = config_.max_draft_tokens;
   most = std::min(most, state.draft_len);
   // The step draws one token more than it drafts.

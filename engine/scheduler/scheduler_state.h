@@ -52,8 +52,10 @@ struct Scheduler::State {
   int32_t times_passed = 0;     // times that a shorter sequence started before it out of turn
   int64_t num_uncached = 0;     // number of its uncached tokens when last counted
   int64_t num_uncached_in = 0;  // the call of Schedule that counted num_uncached; 0: none
-  PromptLookup lookup;          // of its tokens, when it first drafts
+  PromptLookup lookup;          // empty until it first drafts
   int32_t draft_len = 0;        // the most tokens of its next draft; 0: it has not drafted yet
+  int32_t num_misses = 0;       // how many of its last drafts were wrong from their first token on
+  int32_t draft_pause = 0;      // decodes until it may draft again
 
   // Used by Waiting.
   bool is_out_of_turn = false;

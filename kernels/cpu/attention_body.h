@@ -355,7 +355,8 @@ struct AttentionKernel {
     }
   }
 
-  // Returns true if the row sees no key of the listed span that begins at `first_key`.
+  // Returns true if the rule hides the listed span that begins at `first_key` from the row. A span
+  // after the row's position is not hidden by the rule; SpanRows masks it.
   bool IsHole(int64_t row, int64_t first_key) const {
     return !call.pattern.SeesBlock(Position(row), first_key, Head(row));
   }

@@ -54,8 +54,7 @@ class CpuAttentionPlan final : public AttentionPlan {
 
  private:
   void AddItems(int32_t seq, int64_t target_cost);
-  // Narrows the list of `item`, which is `list` as long as the item covers all segments, to the
-  // segments of the item.
+  // Sets the tiles of `item` to those of `list` that are in the item's segments.
   void TakeTiles(const TileLists::Range& list, Item& item) const;
 
   std::vector<Item> items_;

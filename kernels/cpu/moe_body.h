@@ -46,6 +46,7 @@ void Route(const RouteRow& row) {
     if (!normed) return;
     float sum = 0.0f;
     for (int64_t i = 0; i < kept; ++i) sum += row.weights[i];
+    sum += kLeastLogisticSum;
     for (int64_t i = 0; i < kept; i += kLanes) {
       const int n = static_cast<int>(SmallerOf(kLanes, kept - i));
       StoreN(row.weights + i, Div(LoadN(row.weights + i, n), Set(sum)), n);

@@ -56,8 +56,8 @@ inline void RotateHead(const float* x, const QkvPostRow& row, float* out) {
   for (int64_t i = row.rope_dim; i < row.cache.key_dim; ++i) out[i] = x[i];
 }
 
-// Returns the start of one kv head in this token's block of `part`, the keys or the values of the
-// cache, whose heads have `head_dim` elements a token.
+// Returns the start of `kv_head` in this token's block. `part` is the keys or the values of the
+// cache, with `head_dim` elements per head and token.
 template <class T>
 inline T* CacheHead(const QkvPostRow& row, uint8_t* part, int64_t kv_head, int64_t head_dim) {
   const CacheLayout& cache = row.cache;

@@ -1,5 +1,5 @@
-// Rotates cached keys back by a distance. Written once for every ISA; see kernel_bodies.h. One
-// vector has one dimension of the sixteen tokens of a tile. Each element takes one multiply and one
+// Rotates cached keys back by a distance. Each ISA compiles this file; see kernel_bodies.h. A
+// vector holds one dimension of a tile's sixteen tokens. Each element takes one multiply and one
 // fma.
 
 template <class T>

@@ -20,8 +20,8 @@ struct AttentionItem {
   // The first row of this item's partial results, or -1 if the item is a whole unit
   // (attention_plan.h).
   int32_t partial = -1;
-  // If num_tiles is not 0, the item reads only the listed tiles [first_tile, first_tile +
-  // num_tiles) of the plan. Otherwise it reads all keys [key_begin, key_end).
+  // The item reads the keys in [key_begin, key_end). If num_tiles is not 0, it reads only those in
+  // the listed tiles [first_tile, first_tile + num_tiles) of the plan.
   int32_t first_tile = 0;
   int32_t num_tiles = 0;
 };

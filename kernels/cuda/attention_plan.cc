@@ -112,7 +112,7 @@ int32_t CudaAttentionPlan::most_merge_rows() const {
 void CudaAttentionPlan::ListTiles(AttentionItem& unit) {
   const int32_t first = unit.first_row / group();
   const int32_t last = (unit.first_row + unit.num_rows - 1) / group();
-  // A unit that has parts of two queries lists the tiles of all heads of the group.
+  // If a unit has rows of several queries, its list covers all heads of the group.
   const bool one_query = first == last;
   const TileLists::Range list = lists_.Add(
       pattern(),

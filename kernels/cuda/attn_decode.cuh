@@ -18,9 +18,9 @@
 //
 // Keys are processed from the newest to the oldest, so that the key with the largest ALiBi bias
 // comes first. Masks are needed only at the two ends of an item, and in the listed tiles that are
-// not whole. Scores are multiplied by log2(e),
-// so that the weights are powers of 2. The ALiBi bias is slope * (key - query) in float32. Since it
-// is relative to the position of the query, it loses no digits in a long context.
+// not whole. Scores are multiplied by log2(e), so that the weights are powers of 2. The ALiBi bias
+// is slope * (key - query) in float32. Since it is relative to the position of the query, it loses
+// no digits in a long context.
 
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/attn_merge.cuh"

@@ -4,8 +4,8 @@
 //
 // Attention runs on tensor cores (paged_attention.h) if these three conditions hold: query and
 // cache are both f16 or both bf16; keys and values are equally long, and a kernel exists for their
-// head_dim and block_size; the ALiBi bias is not rounded. Otherwise the plain kernel
-// (AttentionReference) runs.
+// head_dim, the pattern and the block_size; the ALiBi bias is not rounded. Otherwise the plain
+// kernel (AttentionReference) runs.
 //
 // PrepareWeight dequantises weights of every type to the dtype of activations. Ops are enqueued.
 // The host does not check the content of device memory before an op runs.

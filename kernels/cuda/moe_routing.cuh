@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(kWarpLanes)
       sum += __shfl_xor_sync(0xffffffffu, sum, mask);
     }
   }
+  if (normed) sum += kLeastLogisticSum;
   __syncwarp();
   for (int32_t i = lane; i < p.num_chosen; i += kWarpLanes) weights[i] /= sum;
 }

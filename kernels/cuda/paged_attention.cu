@@ -28,8 +28,8 @@ constexpr Instance<T> kInstance = {kHeadDim, kRowTiles, kListed,
                                    &AttnKernel<T, kHeadDim, kRowTiles, kListed>};
 
 // All instances for one element type. The two types have 46 kernels in total; resources_test.py
-// allows at most 64. AttentionReference computes all other shapes. Lists of tiles have instances
-// for the only head_dim of the models that need them.
+// allows at most 64. AttentionReference computes all other shapes. Only head_dim 128 has instances
+// with lists of tiles, because the models that need lists have this head_dim.
 template <typename T>
 constexpr Instance<T> kInstances[] = {
     kInstance<T, 32, 1>,        kInstance<T, 32, 2>,        kInstance<T, 32, 4>,

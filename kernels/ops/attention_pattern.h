@@ -21,16 +21,16 @@ namespace quire::kernels {
 // functions of this struct.
 struct AttentionPattern {
   enum class Rule : uint8_t {
-    // Of these rules, FirstKey is always 0.
+    // FirstKey is always 0:
     kAll,     // every key
     kBlocks,  // the keys of some blocks; block i: positions [i * tokens, (i + 1) * tokens)
-    // Of these rules, FirstKey rises.
+    // FirstKey rises with the position:
     kWindow,  // the last `tokens` keys, the query's own included
     kChunk,   // the keys of the query's chunk; chunk i: positions [i * tokens, (i + 1) * tokens)
   };
   Rule rule = Rule::kAll;
   int64_t tokens = 0;  // at least 1; with kAll 0
-  // Only of kBlocks. A query in block q sees block k if q - k < local_blocks, or if
+  // Used only by kBlocks. A query in block q sees block k if q - k < local_blocks, or if
   // k + head * head_step + 1 is a multiple of `stride`.
   int32_t local_blocks = 0;  // at least 1, so that every query sees itself
   int32_t stride = 0;        // at least 1
@@ -90,8 +90,9 @@ struct AttentionPattern {
     const uint32_t offset = static_cast<uint32_t>(head) * static_cast<uint32_t>(head_step) + 1;
     return (key_block + offset) % static_cast<uint32_t>(stride) == 0;
   }
-  // Returns the most keys that one query of a sequence of `num_tokens` sees. With kBlocks, where
-  // the last block and the offsets of the heads decide, returns at most two blocks more.
+  // Returns the most keys that one query of a sequence of `num_tokens` sees. With kBlocks the
+  // result may be too large by up to two blocks, because it ignores where the last block ends and
+  // which blocks each head sees.
   constexpr int64_t MostKeys(int64_t num_tokens) const {
     if (rule != Rule::kBlocks) return MostKept(num_tokens);
     const int64_t earlier = std::max<int64_t>(0, (num_tokens - 1) / tokens + 1 - local_blocks);

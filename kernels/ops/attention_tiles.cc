@@ -10,8 +10,8 @@ int64_t HeadPeriod(const AttentionPattern& pattern) {
   return pattern.has_holes() && pattern.head_step != 0 ? pattern.stride : 1;
 }
 
-// Returns the number of heads among `num_heads` heads from `first_head` on whose query at `query`
-// sees the tile that begins at `key`, or would see it at a later position.
+// Counts the heads [first_head, first_head + num_heads) for which the rule does not hide the tile
+// that begins at `key` from the query at `query`. A tile after the query counts as not hidden.
 int64_t NumSeeing(const AttentionPattern& pattern, int64_t query, int64_t key, int64_t first_head,
                   int64_t num_heads) {
   int64_t count = 0;
@@ -32,7 +32,8 @@ std::vector<SeenTile> SeenTiles(const AttentionPattern& pattern, const Attention
     const int64_t begin = tile * tile_keys, end = begin + tile_keys;
     bool whole = end <= rows.first_query + 1 && pattern.FirstKey(rows.last_query) <= begin;
     if (pattern.has_holes()) {
-      // Of the queries that are not before the tile, the first one is the nearest to it.
+      // The first query is the nearest one to each tile before it, so no later query sees a tile
+      // that is hidden from the first.
       if (NumSeeing(pattern, rows.first_query, begin, rows.first_head, num_heads) == 0) continue;
       whole = whole &&
               NumSeeing(pattern, rows.last_query, begin, rows.first_head, num_heads) == num_heads;

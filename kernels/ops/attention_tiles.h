@@ -42,8 +42,8 @@ class TileLists {
 
   void Clear();
   // Returns the list of `rows`, for a pattern with holes. The pattern and tile_keys must be the
-  // same in all calls after Clear. Lists do not tell queries of one tile apart: the tiles in which
-  // the queries themselves are do not count as whole.
+  // same in all calls after Clear. Queries of the same tile share a list, so a tile that contains
+  // one of the queries never counts as whole.
   Range Add(const AttentionPattern& pattern, const AttentionRows& rows, int64_t tile_keys);
 
   const std::vector<SeenTile>& tiles() const { return tiles_; }

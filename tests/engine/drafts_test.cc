@@ -74,7 +74,7 @@ TEST_P(DraftsTest, AmongOthers) {
   ExpectAllSame(all);
 }
 
-// The logits of a row must count the drafted tokens before the row, and no others.
+// The penalties of a row must count the drafted tokens before the row, and no others.
 TEST_P(DraftsTest, WithPenaltiesAndEveryOtherStage) {
   std::vector<GenerateParams> all;
   for (uint32_t i = 0; i < 6; ++i) {
@@ -96,7 +96,8 @@ TEST_P(DraftsTest, WithStops) {
   std::vector<GenerateParams> all;
   for (uint32_t i = 0; i < 24; ++i) {
     GenerateParams params = FewIds(i, 150);
-    // What stops the request has followed most three tokens of the prompt, so it is drafted.
+    // The prompt has most runs of three of the allowed ids, so the tokens that stop the request
+    // are often drafted.
     TokenIds& prompt = std::get<TokenIds>(params.prompt);
     for (const int32_t id : RandomIds(60, i)) {
       prompt.push_back(params.sampling.allowed_token_ids[static_cast<size_t>(id) % 3]);
@@ -154,7 +155,7 @@ TEST_P(DraftsTest, LeaveNoRefusedTokenInTheCache) {
   EXPECT_GT(harness->engine().stats().accepted_tokens, 0);
 }
 
-// A reader that has room for one delta gets one at a time, without drafts.
+// If a reader has no room for the drafts, it gets one delta at a time.
 TEST_P(DraftsTest, StayWithinTheRoomOfASink) {
   const GenerateParams params = FewIds(2, 60);
   const auto harness = Make();

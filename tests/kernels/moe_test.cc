@@ -241,6 +241,9 @@ TEST(MoeRoutingTest, NormedLogisticWeightsSumToOne) {
     EXPECT_NEAR(two[0], s1 / (s1 + s3), 1e-6);
     EXPECT_NEAR(two[1], s3 / (s1 + s3), 1e-6);
     EXPECT_EQ(two[2], 0.0f);
+    // The logistic values of these logits are 0 in float32.
+    EXPECT_EQ(RoutingWeights(*backend, {-200, -300, -400}, 3, 2, ExpertWeights::kNormedLogistic),
+              (std::vector<float>{0, 0, 0}));
     // Logits beyond 17 have the logistic value 1, so the lower id is chosen.
     EXPECT_EQ(RoutingWeights(*backend, {20, 30, 40}, 3, 1, ExpertWeights::kNormedLogistic),
               (std::vector<float>{1, 0, 0}));

@@ -45,10 +45,10 @@ class TestMixture {
   Prepared Prepare(kernels::Backend& backend) const;
 
   // The output for one token, computed by plain loops with ExactProduct. The bounds allow a
-  // relative rounding error of `rounding` in each hidden unit and in each output. `margin` is the
-  // distance from the smallest chosen value to the next one, minus the largest error that float
-  // arithmetic can cause in this distance; the values rank the experts. The choice of experts is
-  // certain only where `margin` is more than 0.
+  // relative rounding error of `rounding` in each hidden unit and in each output. Experts are
+  // ranked by a value. `margin` is the distance from the smallest chosen value to the largest one
+  // that is not chosen, minus the largest error of float arithmetic in this distance. The choice of
+  // experts is certain only where `margin` is more than 0.
   struct Answer {
     std::vector<Exact> out;
     std::vector<int64_t> chosen;

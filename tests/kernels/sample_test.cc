@@ -1,4 +1,4 @@
-// Tests the op Sample of the CPU backend. tests/kernels/sampling/ tests what it computes.
+// Tests the CPU backend's op Sample. tests/kernels/sampling/ tests its sampler.
 
 #include "kernels/ops/sample.h"
 

@@ -262,6 +262,7 @@ bug, drop = source("engine/scheduler/scheduler.cc", "scheduler_test")
 bug("z01", "the K and V of refused drafts count as those of the tokens after them",
     "sequence.num_computed += entry.num_tokens - num_refused;",
     "sequence.num_computed += entry.num_tokens - (BUG ? 0 : num_refused);")
+bug("z17", "drafts that go wrong are made as often", "(1 << state.num_misses) - 1;", "BUG ? 0 : (1 << state.num_misses) - 1;")
 bug("z02", "a wrong draft leaves the next as long as it was", "std::max(1, num_accepted)",
     "(BUG ? state.draft_len : std::max(1, num_accepted))")
 
@@ -272,6 +273,7 @@ bug("z04", "a draft crosses a shift", "std::min<int64_t>(most, to_shift)", "std:
 bug("z05", "a draft takes blocks that other sequences need", "CanGrow(state.sequence->id, num_tokens, spare)",
     "CanGrow(state.sequence->id, num_tokens, BUG ? 0 : spare)")
 bug("z06", "drafts overfill the sink", "!SinkHasRoom(state, 1 + most)", "!SinkHasRoom(state, BUG ? 1 : 1 + most)")
+bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
 bug("z07", "prompts get nothing of a step's tokens besides drafts", "drafts = any_prefill ? 0 :", "drafts = any_prefill && !BUG ? 0 :")
 
 bug, drop = source("engine/scheduler/prompt_lookup.cc", "scheduler_test")
@@ -452,6 +454,7 @@ bug("k16", "an expert's input and output are both weighted", "std::exchange(weig
 bug, drop = source("kernels/cpu/moe_body.h", "kernels_moe_test:*Logistic*")
 bug("k20", "experts are chosen without the bias of the choice", "if (row.choice_bias != nullptr)",
     "if (!BUG && row.choice_bias != nullptr)", "kernels_moe_test:*BiasedChoices*")
+bug("k23", "weights that all round to 0 are no numbers", "sum += kLeastLogisticSum;", "sum += BUG ? 0.0f : kLeastLogisticSum;")
 bug("k17", "a logistic weight falls with its logit", "TimesLogistic(Set(1.0f), logit)",
     "TimesLogistic(Set(1.0f), BUG ? Sub(Zero(), logit) : logit)")
 bug, drop = source("kernels/cpu/qkv_post_body.h", "kernels_test:*QueriesAreScaled*")

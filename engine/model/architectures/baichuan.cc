@@ -35,8 +35,8 @@ TensorNames BaichuanNames(const LayerSpec&) {
   return names;
 }
 
-// Tells the 7B and the 13B models apart by their number of layers, as llama.cpp does. In a GGUF
-// file, the rows of the head already have unit length.
+// Tells 7B from 13B by the number of layers, as llama.cpp does. In a second-generation file, the
+// writer must have given the head unit rows.
 absl::Status ReadBaichuanGguf(GgufFields& fields, ModelDraft& draft) {
   constexpr int64_t kLayersOf7B = 32, kLayersOf13B = 40;
   if (draft.num_hidden_layers == kLayersOf7B) return absl::OkStatus();

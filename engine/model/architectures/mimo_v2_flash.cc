@@ -1,7 +1,7 @@
-// MiMo-V2-Flash. Values are shorter than keys, and scaled. Most layers have a
-// window; these have twice as many KV heads, sinks, and rotary positions of their own. Queries and
-// keys turn on a part of each head. All layers but the first have a mixture of experts, whose
-// choice has a bias. The published weights are in FP8, which is refused.
+// MiMo-V2-Flash. Values are shorter than keys, and scaled. Most layers have a window. These layers
+// have sinks, rotary positions of their own, and twice as many KV heads. Rotary positions turn only
+// a part of each query and key. All layers but the first have a mixture of experts, whose choice
+// has a bias. The published weights are in FP8, which is refused.
 
 #include <array>
 #include <cstdint>
@@ -37,7 +37,7 @@ constexpr LlamaDefaults kMimoDefaults = {.vocab_size = 152576,
                                          .partial_rotary = true};
 constexpr double kRotaryPart = 0.334;
 
-// Accepts a key with this value alone. The class of transformers ignores the key, and other
+// Refuses a key that has another value. The class of transformers ignores the key, but other
 // programs read it.
 template <typename T>
 absl::Status WantEqual(const HfFields& fields, const char* key, const T& value) {
@@ -64,7 +64,8 @@ absl::Status ReadRope(const HfFields& fields, const char* layer_type, double the
   return absl::OkStatus();
 }
 
-// Reads the keys that only the published config.json has. transformers derives all of them.
+// Checks the keys that only the published config.json has. transformers derives or fixes their
+// values.
 absl::Status CheckPublishedKeys(const HfFields& fields, const ModelDraft& draft) {
   const AttentionSpec& attention = draft.every.attention;
   RETURN_IF_ERROR(WantEqual(fields, "swa_num_attention_heads", attention.num_heads));
@@ -81,6 +82,22 @@ absl::Status CheckPublishedKeys(const HfFields& fields, const ModelDraft& draft)
   RETURN_IF_ERROR(WantEqual(fields, "topk_method", "noaux_tc"));
   RETURN_IF_ERROR(WantEqual(fields, "n_shared_experts", 0));
   return absl::OkStatus();
+}
+
+// Returns true if the layer has a window in a model without layer_types.
+bool HasWindow(int64_t layer) { return layer != 0 && (layer + 1) % 6 != 0; }
+
+// Checks hybrid_layer_pattern, which is 1 for each layer with a window. ReadLayerPatterns has
+// accepted layer_types.
+absl::Status CheckHybridLayers(const HfFields& fields, int64_t num_layers) {
+  if (num_layers < 1 || num_layers > kMaxLayers) return absl::OkStatus();  // see Complete()
+  const nlohmann::json* types = fields.Find("layer_types");
+  std::vector<int> has_window;
+  for (int64_t i = 0; i < num_layers; ++i) {
+    has_window.push_back(
+        types == nullptr ? HasWindow(i) : (*types)[static_cast<size_t>(i)] == "sliding_attention");
+  }
+  return WantEqual(fields, "hybrid_layer_pattern", has_window);
 }
 
 absl::Status ReadMixture(const HfFields& fields, FeedForwardSpec& sparse) {
@@ -115,6 +132,8 @@ absl::Status ReadSparseLayers(const HfFields& fields, const FeedForwardSpec& spa
       return fields.Wrong("mlp_layer_types", "dense and sparse");
     }
   }
+  RETURN_IF_ERROR(
+      WantEqual(fields, "moe_layer_freq", std::vector<int>(is_sparse.begin(), is_sparse.end())));
   draft.Vary([sparse, is_sparse = std::move(is_sparse)](int64_t index, LayerSpec& layer) {
     if (is_sparse[static_cast<size_t>(index)]) layer.feed_forward = sparse;
   });
@@ -128,7 +147,7 @@ absl::Status ReadMimo(const HfFields& fields, std::string_view, ModelDraft& draf
   RETURN_IF_ERROR(CheckLlamaFeatures(fields, kMimoDefaults));
   RETURN_IF_ERROR(ReadLlamaSizes(fields, kMimoDefaults, draft));
   AttentionSpec& attention = draft.every.attention;
-  // Layers with a window have twice as many.
+  // Layers with a window have twice as many KV heads, and the doubled number must not overflow.
   if (attention.num_kv_heads < 1 || attention.num_kv_heads > INT32_MAX) {
     return fields.Wrong("num_key_value_heads", "at least 1");
   }
@@ -154,9 +173,9 @@ absl::Status ReadMimo(const HfFields& fields, std::string_view, ModelDraft& draf
     }
     ++window;
   }
-  RETURN_IF_ERROR(ReadLayerPatterns(
-      fields, kernels::AttentionPattern::Window(window),
-      [](int64_t layer) { return layer != 0 && (layer + 1) % 6 != 0; }, draft));
+  RETURN_IF_ERROR(
+      ReadLayerPatterns(fields, kernels::AttentionPattern::Window(window), HasWindow, draft));
+  RETURN_IF_ERROR(CheckHybridLayers(fields, draft.num_hidden_layers));
   draft.Vary([](int64_t, LayerSpec& layer) {
     if (layer.attention.pattern.sees_all()) return;
     layer.attention.num_kv_heads *= 2;

@@ -46,8 +46,8 @@ int64_t Divisible(double value, int64_t divisor) {
   return static_cast<double>(rounded) < 0.9 * value ? rounded + divisor : rounded;
 }
 
-// Reads ffn_multipliers: the sizes of feed-forward networks in parts of the width, one for all
-// layers or one for each.
+// Reads ffn_multipliers: the inner sizes of the feed-forward networks as multiples of model_dim,
+// one for all layers or one for each.
 absl::Status ReadInnerSizes(const HfFields& fields, const ModelDraft& draft,
                             std::vector<int64_t>& out) {
   int64_t divisor = 0;

@@ -56,8 +56,12 @@ absl::Status ReadFeedForward(const HfFields& fields, FeedForwardSpec& spec) {
   return fields.Int("ff_intermediate_size", std::nullopt, spec.inner_size);
 }
 
-// Reads the factors of muP. An absent factor, or 0, means 1, as in the published class.
+// Reads the factors of muP. For the embedding and the width, null or 0 means 1, as in the published
+// class. That class has other defaults for absent keys, which no published file relies on.
 absl::Status ReadScales(const HfFields& fields, ModelDraft& draft) {
+  for (const char* key : {"mup_embedding_multiplier", "mup_width_multiplier", "mup_use_scaling"}) {
+    if (!fields.Has(key)) return fields.Wrong(key, "a value, or null");
+  }
   AttentionSpec& attention = draft.every.attention;
   double embedding = 0.0, width = 0.0, attention_factor = 1.0;
   RETURN_IF_ERROR(fields.Float("mup_embedding_multiplier", 0.0, embedding));

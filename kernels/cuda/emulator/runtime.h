@@ -52,8 +52,8 @@ void MeetLanes(uint32_t mask, const void* in, void* out, WarpOperation operation
 
 uint32_t Ballot(uint32_t mask, bool predicate, Where where);
 
-// GridDependencyWait(). Emulated launches run one after another, so this function does not wait. It
-// only records the call, because every block of a launch with overlaps_previous must make it.
+// GridDependencyWait(). Emulated launches run one after another, so it need not wait. It records
+// the call, because a block of a launch with overlaps_previous must not end without one.
 void WaitForPreviousLaunch();
 
 enum class ShuffleKind { kIndex, kXor, kUp, kDown };

@@ -38,7 +38,7 @@ TEST(GroupLayersTest, AWindowThatNoContextOutgrowsIsNone) {
   EXPECT_THAT(groups[0].layers, IsEmpty());
 }
 
-// A head hides a block that another head sees, so no block can be dropped.
+// Each block that one head hides is seen by another head, so no block can be dropped.
 TEST(GroupLayersTest, LayersWhoseHeadsHideBlocksKeepAllKeys) {
   std::vector<kernels::AttentionPattern> patterns = Windows({64, 0, 0});
   patterns[2] = kernels::AttentionPattern::Blocks(64, 16, 8, 1);

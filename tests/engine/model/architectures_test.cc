@@ -223,7 +223,7 @@ TEST(ArchitecturesTest, LayersMayHaveHeadsOfTheirOwn) {
   last.num_kv_heads = last.num_heads - 1;
   EXPECT_THAT(message(), HasSubstr("num_key_value_heads: want a divisor of num_attention_heads"));
   last = good.layers.back().attention;
-  // The rope turns all of a key, and no layer that it turns may have shorter keys.
+  // The rope turns all 16 elements of a key, so a layer that it turns must not have shorter keys.
   last.key_dim = 8;
   EXPECT_EQ(message(), "config.json: rope dimensions: want 2 to 8, got 16");
   last.rope = -1;
@@ -591,7 +591,8 @@ TEST(ArchitecturesTest, ReadsThePublishedKeysOfAMimoV2Flash) {
     "swa_rope_theta": 10000, "partial_rotary_factor": 0.334, "add_swa_attention_sink_bias": true,
     "add_full_attention_sink_bias": false, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
     "n_shared_experts": null, "routed_scaling_factor": null, "n_group": 1, "topk_group": 1,
-    "norm_topk_prob": true, "attention_value_scale": null, "sliding_window_size": 128})"));
+    "norm_topk_prob": true, "attention_value_scale": null, "sliding_window_size": 128,
+    "hybrid_layer_pattern": [0, 1, 1, 1, 1, 0, 1], "moe_layer_freq": [0, 1, 1, 1, 1, 1, 1]})"));
   const auto config = Read(file);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->layers[1].attention.pattern.tokens, 129);
@@ -663,6 +664,10 @@ const ArchitectureRefusal kArchitectureRefusals[] = {
     {"MimoOtherKvHeadsInWindows", Mimo(), R"({"swa_num_key_value_heads": 2})",
      "swa_num_key_value_heads", "want 4"},
     {"MimoOtherValuesInWindows", Mimo(), R"({"swa_v_head_dim": 64})", "swa_v_head_dim", "want 128"},
+    {"MimoOtherWindows", Mimo(), R"({"hybrid_layer_pattern": [0, 1, 1, 1, 0, 1, 1]})",
+     "hybrid_layer_pattern", "want [0,1,1,1,1,0,1]"},
+    {"MimoOtherMixtures", Mimo(), R"({"moe_layer_freq": [1, 1, 1, 1, 1, 1, 1]})", "moe_layer_freq",
+     "want [0,1,1,1,1,1,1]"},
     {"MimoOtherTheta", Mimo(), R"({"rope_theta": 640000})", "rope_theta", "got 640000"},
     {"MimoSinksEverywhere", Mimo(), R"({"add_full_attention_sink_bias": true})",
      "add_full_attention_sink_bias", "want false"},

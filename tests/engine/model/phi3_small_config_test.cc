@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -95,6 +96,16 @@ TEST(Phi3SmallConfigTest, ScalesThatAreAbsentAreOne) {
   EXPECT_EQ(config->layers[0].attention.scale, 0.0);
   EXPECT_EQ(config->embedding_scale, 1.0);
   EXPECT_EQ(config->logit_scale, 1.0);
+}
+
+// The published class has defaults other than 1 for keys that are absent.
+TEST(Phi3SmallConfigTest, ScalesAreNamed) {
+  for (const char* key : {"mup_use_scaling", "mup_embedding_multiplier", "mup_width_multiplier"}) {
+    json file = Phi3Small();
+    file.erase(key);
+    EXPECT_THAT(std::string(Read(file).status().message()),
+                HasSubstr(absl::StrCat(key, ": want a value, or null")));
+  }
 }
 
 TEST(Phi3SmallConfigTest, ALongContextHasLongRope) {

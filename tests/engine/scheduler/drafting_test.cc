@@ -24,13 +24,14 @@ class DraftingTest : public ::testing::Test {
   explicit DraftingTest() { Restart({}); }
 
   void Restart(SchedulerConfig config, int32_t num_blocks = 64) {
-    config.max_num_seqs = 8;
-    config.max_num_batched_tokens = 32;
+    config.max_num_seqs = 4;
+    if (config.max_num_batched_tokens == 0) config.max_num_batched_tokens = 32;
     config.max_logit_rows = 16;
     config.stalled_stream_timeout = absl::Seconds(30);
     if (config.max_draft_tokens == 0) config.max_draft_tokens = 4;
     scheduler_.reset();
-    blocks_ = std::make_unique<BlockManager>(BlockManagerConfig{.num_blocks = num_blocks, .block_size = 4});
+    blocks_ = std::make_unique<BlockManager>(
+        BlockManagerConfig{.num_blocks = num_blocks, .block_size = 4});
     scheduler_ = std::make_unique<Scheduler>(config, *blocks_);
   }
   SequenceId Add(std::vector<int32_t> prompt, int32_t max_tokens = 100) {
@@ -116,6 +117,22 @@ TEST_F(DraftingTest, AWrongDraftIsReplacedAndTheNextIsAsLongAsWhatWasRight) {
   EXPECT_THAT(Plan(), ElementsAre(1, 2, 3, 8));
 }
 
+TEST_F(DraftingTest, WrongDraftsInARowPauseDraftsForLongerAndLonger) {
+  Add({1, 1, 1, 1});
+  Plan();
+  Complete({1});
+  int32_t other = 50;
+  // After another token it takes three decodes until 1, 1, 1 have come again.
+  for (const int32_t pause : {0, 3, 3, 7, 15, 15}) {
+    int32_t num_without = 0;
+    for (; Plan().empty(); ++num_without) Complete({1});
+    EXPECT_EQ(num_without, pause);
+    std::vector<int32_t> ids(plan_.drafts.size() + 1, kNone);
+    ids[0] = ++other;
+    Complete(ids);
+  }
+}
+
 TEST_F(DraftingTest, ATokenThatEndsTheSequenceEndsItAmongDrafts) {
   Add({1, 2, 3, 1, 2, 3});
   Plan();
@@ -167,6 +184,19 @@ TEST_F(DraftingTest, ADraftLeavesABlockForEachSequence) {
       EXPECT_THAT(Plan(), ElementsAre(2, 3, 1, 2));
     }
   }
+}
+
+// With drafts in all of a step's room, no other sequence could ever start.
+TEST_F(DraftingTest, DraftsLeaveATokenForAStart) {
+  Restart({.max_num_batched_tokens = 5, .max_tokens_with_drafts = 64});
+  Add({1, 2, 3, 1, 2, 3});
+  Plan();  // five tokens of the prompt
+  Complete({});
+  Plan();
+  Complete({1});
+  Add({5, 6, 7});
+  EXPECT_THAT(Plan(), ElementsAre(2, 3, 1));
+  EXPECT_EQ(plan_.entries.size(), 2u);
 }
 
 TEST_F(DraftingTest, NothingIsDraftedWhileAPromptIsComputed) {

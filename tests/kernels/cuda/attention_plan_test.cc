@@ -129,9 +129,9 @@ void CheckKeys(const AttentionPattern& pattern, const std::vector<AttentionItem>
   RC_ASSERT(key == last + 1);
 }
 
-// Checks that the items of a unit list every tile that a row sees once, in ascending order, and no
-// other tile, except that the rows of two queries count as all heads of both. Checks that a tile
-// that is said to be whole is seen whole by every row.
+// Checks that the items of a unit list exactly the tiles that its rows see, each once, in ascending
+// order. If the rows belong to several queries, all heads of these queries count. Checks that every
+// row sees all of a tile that is marked whole.
 void CheckListedTiles(const CudaAttentionPlan& plan, const std::vector<AttentionItem>& items,
                       int32_t start) {
   const int32_t group = plan.group(), tile_keys = AttentionTileKeys(plan.value_dim());
