@@ -64,7 +64,7 @@ class LogThread {
   std::thread thread_;
 };
 
-// The number of lines dropped because the reader of stderr was too slow.
+// The number of lines dropped because stderr took them too slowly or not at all.
 int64_t NumLogLinesDropped();
 
 // Writes `line` as it is, after the queued lines, and returns when it is written. If a LogThread

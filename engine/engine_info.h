@@ -109,7 +109,7 @@ struct Stats {
   int64_t scored_tokens = 0;  // tokens of continuations
   int64_t recomputed_tokens = 0;
   int64_t drafted_tokens = 0;   // computed to find out whether they are right
-  int64_t accepted_tokens = 0;  // of drafted_tokens: right, and not the last of their sequence
+  int64_t accepted_tokens = 0;  // correct drafts that did not end their sequence
   int64_t block_copies = 0;
   int64_t preemptions = 0;
   int64_t steps = 0;

@@ -29,7 +29,7 @@ namespace quire::engine {
 
 class StepLoop {
  public:
-  // Borrows all arguments. All but `config` must outlive the loop.
+  // All arguments but `config` must outlive the loop.
   StepLoop(EngineParts& parts, const EngineConfig& config, StepChannel& channel,
            RunningRequests& running, EngineMetrics& metrics);
   ~StepLoop() { Stop(); }

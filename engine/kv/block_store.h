@@ -62,7 +62,7 @@ class BlockStore {
   // Holds `block`, the source of a copy in the step being built, and its parts in windows until
   // that step has completed.
   void HoldSource(int32_t block);
-  // Like HoldSource, but turns one table's holds of the block and of its parts into the new holds.
+  // Like HoldSource, but takes over one table's holds of the block and its parts, and adds none.
   // The table must no longer use the block.
   void TurnIntoSource(int32_t block);
   // Undoes HoldSource or TurnIntoSource for a copy that will not run.

@@ -81,7 +81,7 @@ struct SchedulerStats {
   int64_t generated_tokens = 0;
   int64_t scored_tokens = 0;    // in continuations that were scored to their end
   int64_t drafted_tokens = 0;   // computed to find out whether they are right
-  int64_t accepted_tokens = 0;  // of drafted_tokens: right, and not the last of their sequence
+  int64_t accepted_tokens = 0;  // correct drafts that did not end their sequence
   int64_t num_preemptions = 0;
   int64_t num_overrun = 0;  // tokens planned for a sequence that had already ended
   int64_t num_tenants = 0;  // tenants that have sequences now

@@ -383,11 +383,11 @@ int64_t Scheduler::NumUncached(State& state) {
 }
 
 // Returns the first sequence in turn that may start: its sink has room and, if it is new, its
-// tenant has places. Returns null when there is none, or when the next sequence in turn still has a
-// token in flight.
+// tenant has places. Returns null when there is none, or when the next sequence in turn is still in
+// a step in flight.
 Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
   while (State* next = waiting_->Next(/*by_age=*/starts_to_oldest_ <= 1)) {
-    // The sequence was preempted with a token in flight. It must wait until that token has arrived.
+    // The sequence was preempted in a step in flight. It must wait until that step has completed.
     if (next->in_flight > 0) return nullptr;
     if (!next->started && !TenantHasPlaces(*next)) {
       waiting_->Hold(next->group->tenant);

@@ -191,8 +191,8 @@ struct AttentionWork {
   int64_t kv_head = 0;
   int64_t segment_begin = 0;
   int64_t segment_end = 0;
-  // The spans of these segments that a row sees: span i has the keys from i * kSpanKeys on. If
-  // null, the work reads all spans from the first key that a row sees.
+  // The spans in these segments that a row sees. A span begins at key `tile` * kSpanKeys. If null,
+  // the work reads all spans from the first key that a row sees.
   const SeenTile* tiles = nullptr;
   int64_t num_tiles = 0;
   // If null, the work covers every segment and writes `out`. Otherwise the state of row r in

@@ -3,8 +3,8 @@
 // The device of the CUDA backend: a GPU (CudaDevice) or its emulation (emulator/EmulatedDevice).
 //
 // A device has one stream. Enqueued work runs in order, at the latest while Wait() or Synchronize()
-// waits for it. If enqueued work has a fault, the call that waits reports the fault, and every
-// later call fails. Not thread-safe: only one thread, the step thread, calls a device.
+// waits for it. If enqueued work has a fault, the call that waits reports the fault, and no later
+// work runs. Not thread-safe: one thread at a time calls a device, at last the step thread.
 
 #include <array>
 #include <cstddef>

@@ -22,8 +22,8 @@ constexpr float kNegligible = 0x1p-25f;
 
 constexpr float kRounding = 4e-6f;  // relative error of values computed from sums
 
-// Four weights, computed at once. The compiler chooses vector instructions. On a machine without
-// vector instructions, the additions have the same order and give the same bits.
+// Four weights that are processed together. The compiler chooses vector instructions. Without them,
+// the additions have the same order and give the same bits.
 constexpr int kLanes = 4;
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Reads and checks the PEM files of --tls_cert, --tls_key and --tls_client_ca, before the server
-// listens.
+// listens and when they change.
 
 #include <string>
 

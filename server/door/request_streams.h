@@ -49,7 +49,7 @@ class RequestStreams {
   bool IsAnswered(uint32_t id) const;
   size_t size() const { return streams_.size(); }
   // Returns true when the stream that was opened last exceeds this connection's limit of streams,
-  // or the limit for all connections.
+  // or its part of the limit for all connections (Http2Limits::total_streams).
   bool are_too_many() const;
   size_t unfinished_bytes() const { return unfinished_bytes_; }
   // Returns true when a stream waits for the rest of its message.

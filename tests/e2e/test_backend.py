@@ -28,7 +28,7 @@ class BackendTest(unittest.TestCase):
         self.assertNotIn(SLOW, self.serve("bfloat16"))
 
     def test_types_that_they_do_not_take(self):
-        self.assertRegex(self.serve("float32"), f'{SLOW}.* activations="f32" kv_dtype="f32" head_dim=16 block_size=16')
+        self.assertRegex(self.serve("float32"), f'{SLOW}.* activations="f32" kv_dtype="f32" layer=0 key_dim=16 value_dim=16 block_size=16')
 
     def test_one_that_the_build_does_not_have(self):
         server = Server("--backend", "tpu")

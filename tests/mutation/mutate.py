@@ -139,7 +139,10 @@ class PlantedBuild:
         made = self.scratch / output
         made.parent.mkdir(parents=True, exist_ok=True)
         ccache = [shutil.which("ccache")] if shutil.which("ccache") else []
-        compiled = subprocess.run(ccache + words + ["-o", str(made), "-c", str(file)], cwd=self.build,
+        # The direct mode of ccache looks only at the headers that an earlier compilation read. It would not see that
+        # a copy with bugs now comes before one of them.
+        environment = dict(os.environ, CCACHE_NODIRECT="1")
+        compiled = subprocess.run(ccache + words + ["-o", str(made), "-c", str(file)], cwd=self.build, env=environment,
                                   capture_output=True, text=True)
         if compiled.returncode != 0:
             sys.exit(f"{file}: does not compile with its bugs:\n{compiled.stderr}")

@@ -257,8 +257,8 @@ const Architecture kGemma3 = {
     .write_gguf = WriteGemma3Gguf,
 };
 
-// A GGUF file of such a model holds only the text model, which kGemma3 reads. llama.cpp stores the
-// part for images in a separate file.
+// A GGUF file of a Gemma 3 with images has only the text model, which kGemma3 reads. llama.cpp puts
+// the image part in another file.
 const Architecture kGemma3Images = {
     .name = "gemma3_images",
     .hf_classes = kGemma3ImageClasses,

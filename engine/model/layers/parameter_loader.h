@@ -27,8 +27,8 @@ class ParameterLoader {
   ParameterLoader(const files::WeightMap& weights, kernels::Backend& backend)
       : weights_(weights), backend_(backend) {}
 
-  // Returns a matrix of the parts, stacked by rows. Drops the file pages of the parts once the
-  // backend has repacked them. Returns null if the parameter is absent.
+  // Returns a matrix of the parts, stacked by rows. Drops the file pages of parts that were
+  // rewritten or repacked. Returns null if the parameter is absent.
   absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> Matrix(const StoredParameter& stored);
   // Returns a vector of the parts, one after another, as f32. Returns an empty view if the
   // parameter is absent.

@@ -86,9 +86,9 @@ void CheckDescriptor(uint64_t descriptor, Where where) {
 
 struct Product {
   std::array<WgmmaProduct, kWarpgroupSize> thread;
-  // A copy of the accumulators from the issue of this product. After the copy, the issue fills the
-  // accumulators with poison. Empty if an earlier product in flight has the same accumulators: the
-  // earlier product runs first, and this product reads its result from the accumulators.
+  // A copy of the accumulators, made when this product was issued. They then hold poison. Empty if
+  // an earlier product in flight has the same accumulators: the earlier product runs first, and
+  // this product reads its result from the accumulators.
   std::vector<std::array<float, kWgmmaAccumulators>> initial;
   Where where;
 };

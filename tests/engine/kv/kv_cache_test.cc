@@ -69,8 +69,8 @@ TEST(KvCacheTest, LayersOfOneShapeLieSideBySideInTheirGroupsBlocks) {
   EXPECT_EQ(cache.blocks(1).num_bytes(), 3 * 2 * shape.bytes_per_block(0));
 }
 
-// Keys, then values, then the next layer, each as long as its layer has it. Writes a number of its
-// own into every element of every layer's view, and reads the blocks of the group.
+// A block has the keys and then the values of each layer, in that layer's sizes. The test writes a
+// different number to each element of the views, then checks the group's blocks.
 TEST(KvCacheTest, LayersOfOtherShapesLieSideBySideToo) {
   const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 1});
   std::vector<KvGroup> groups = GroupLayers(Windows({8, 0, 8}), 100);
