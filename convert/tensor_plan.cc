@@ -28,7 +28,7 @@ std::vector<SourceRows> RowsOf(const engine::StoredParameter& parameter) {
 
 // Reorders the rotary rows of each head of queries and keys: with n rotary rows in a head, rows i
 // and i + n / 2 become rows 2i and 2i + 1. The rows of the values, which follow, keep their order.
-// Every layer must have the heads and the rotary rows of the first, as CheckSameModel wants.
+// Every layer must have the heads of the first, as PlanTensors checks.
 std::vector<SourceRows> Interleaved(const std::vector<SourceRows>& rows,
                                     const engine::ModelConfig& config) {
   const engine::AttentionSpec& attention = config.layers[0].attention;
@@ -131,6 +131,12 @@ absl::StatusOr<std::vector<PlannedTensor>> PlanTensors(const engine::ModelConfig
                                                        kernels::RopeLayout gguf_layout,
                                                        const engine::TensorNames& gguf_names,
                                                        const ChooseType& choose) {
+  const bool turns = !config.ropes.empty() && config.ropes[0].layout != gguf_layout;
+  if (turns && !engine::HeadsAreAlike(config)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "config.json: heads that differ between layers: cannot be written to a GGUF file of the ",
+        config.architecture, " architecture, which has another order of rotary rows"));
+  }
   const engine::DecoderTensors source =
       engine::FindTensors(config, names, engine::HasTensorIn(weights));
   RETURN_IF_ERROR(engine::CheckTensors(source, weights, names, config.architecture));

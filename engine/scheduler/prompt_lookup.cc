@@ -12,6 +12,9 @@ constexpr size_t kLeastPlaces = 256;
 // their hash would hold up the step thread.
 constexpr int kMostProbes = 8;
 
+// The most tokens that one call adds to the table, so that a long prompt holds no step up.
+constexpr int64_t kMostIndexed = 4096;
+
 using Tokens = std::span<const int32_t>;
 
 // Returns the tokens that the lookup compares, which end before index `end`.
@@ -43,6 +46,7 @@ void PromptLookup::Index(Tokens tokens, int64_t end) {
     table_.assign(std::bit_ceil(std::max(least, kLeastPlaces)), 0);
     indexed_ = kMatched - 1;
   }
+  end = std::min(end, indexed_ + kMostIndexed);
   while (indexed_ < end) {
     ++indexed_;
     table_[PlaceOf(tokens, indexed_)] = static_cast<int32_t>(indexed_);
@@ -53,6 +57,7 @@ int32_t PromptLookup::Draft(Tokens tokens, int32_t most, std::vector<int32_t>& d
   const int64_t end = std::ssize(tokens);
   if (end <= kMatched) return 0;
   Index(tokens, end - 1);  // without the last tokens themselves
+  if (indexed_ < end - 1) return 0;
   const int64_t found = table_[PlaceOf(tokens, end)];
   if (found == 0 || !std::ranges::equal(KeyOf(tokens, found), KeyOf(tokens, end))) return 0;
   const auto first = std::ssize(drafts);

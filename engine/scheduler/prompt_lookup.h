@@ -19,7 +19,8 @@ class PromptLookup {
   // Finds the latest earlier occurrence of the last kMatched tokens and appends the `most` tokens
   // that followed it to `drafts`. If fewer tokens follow it, the first drafted tokens count as
   // following, too, so a loop goes on as a loop. Returns the number of tokens appended: `most`, or
-  // 0 if there is no occurrence. `tokens` must begin with the tokens of the last call.
+  // 0 if there is no occurrence, or while the first calls still read a long prompt. `tokens` must
+  // begin with the tokens of the last call.
   int32_t Draft(std::span<const int32_t> tokens, int32_t most, std::vector<int32_t>& drafts);
 
  private:

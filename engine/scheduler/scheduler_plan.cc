@@ -308,6 +308,7 @@ void Scheduler::Preempt(State& victim) {
   running_.erase(std::ranges::find(running_, &victim));
   waiting_->Add(victim);
   victim.phase = State::Phase::kWaiting;
+  victim.lookup = PromptLookup();  // whose memory may be needed elsewhere
   victim.num_planned = 0;
   victim.sequence->num_computed = 0;
   ++victim.sequence->num_preemptions;

@@ -46,6 +46,10 @@ absl::Status WantEqual(const HfFields& fields, const char* key, const T& value) 
   return fields.Wrong(key, nlohmann::json(value).dump());
 }
 
+int64_t RopeDim(const ModelDraft& draft, double part) {
+  return static_cast<int64_t>(static_cast<double>(draft.every.attention.key_dim) * part);
+}
+
 absl::Status ReadRope(const HfFields& fields, const char* layer_type, double theta,
                       const ModelDraft& draft, RopeConfig& rope) {
   rope.layout = kernels::RopeLayout::kHalfSplit;
@@ -60,7 +64,7 @@ absl::Status ReadRope(const HfFields& fields, const char* layer_type, double the
     if (rope.scaling != RopeScaling::kNone) return own->Wrong("rope_type", "default");
   }
   if (!(part > 0.0 && part <= 1.0)) return fields.Wrong("partial_rotary_factor", "0 to 1");
-  rope.rope_dim = static_cast<int64_t>(static_cast<double>(draft.every.attention.key_dim) * part);
+  rope.rope_dim = RopeDim(draft, part);
   return absl::OkStatus();
 }
 
@@ -75,7 +79,14 @@ absl::Status CheckPublishedKeys(const HfFields& fields, const ModelDraft& draft)
   RETURN_IF_ERROR(WantEqual(fields, "layernorm_epsilon", draft.norm_eps));
   RETURN_IF_ERROR(WantEqual(fields, "rope_theta", draft.ropes[0].theta));
   RETURN_IF_ERROR(WantEqual(fields, "swa_rope_theta", draft.ropes[1].theta));
-  RETURN_IF_ERROR(WantEqual(fields, "partial_rotary_factor", kRotaryPart));
+  if (fields.Find("partial_rotary_factor") != nullptr) {
+    double part = 0.0;
+    RETURN_IF_ERROR(fields.Float("partial_rotary_factor", std::nullopt, part));
+    if (!(part > 0.0 && part <= 1.0) || RopeDim(draft, part) != draft.ropes[0].rope_dim) {
+      return fields.Wrong("partial_rotary_factor", "that of rope_parameters, or else 0.334");
+    }
+  }
+  RETURN_IF_ERROR(fields.WantNull({"rope_scaling"}));
   RETURN_IF_ERROR(WantEqual(fields, "add_swa_attention_sink_bias", true));
   RETURN_IF_ERROR(WantEqual(fields, "add_full_attention_sink_bias", false));
   RETURN_IF_ERROR(WantEqual(fields, "scoring_func", "sigmoid"));

@@ -37,6 +37,17 @@ TEST(PromptLookupTest, ALoopGoesOn) {
   EXPECT_THAT(Draft({1, 2, 1, 2, 1}, 4), ElementsAre(2, 1, 2, 1));
 }
 
+// The first calls read a long prompt in parts.
+TEST(PromptLookupTest, ALongPromptIsReadInSeveralCalls) {
+  Tokens tokens;
+  for (int32_t i = 0; i < 9000; ++i) tokens.push_back(i);
+  tokens.insert(tokens.end(), {5, 6, 7});
+  PromptLookup lookup;
+  Tokens drafts;
+  for (const int32_t want : {0, 0, 2}) EXPECT_EQ(lookup.Draft(tokens, 2, drafts), want);
+  EXPECT_THAT(drafts, ElementsAre(8, 9));
+}
+
 TEST(PromptLookupTest, AppendsToTheDraftsOfOthers) {
   PromptLookup lookup;
   Tokens drafts = {50, 51};
