@@ -182,10 +182,12 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
                 Rotate(heads(h, 1), layout,
                        std::span(table.values).subspan(positions[t] * rope_dim, rope_dim));
               }
-              for (Bounded& x : heads(h, preparation.scaled && h < kHeads ? 1 : 0)) {
+              if (preparation.scaled && h < kHeads) {
                 const double scale = scales.values[static_cast<size_t>(positions[t])];
-                x.value *= scale;
-                x.error = x.error * std::abs(scale) + kOneOperation * std::abs(x.value);
+                for (Bounded& x : heads(h, 1)) {
+                  x.value *= scale;
+                  x.error = x.error * std::abs(scale) + kOneOperation * std::abs(x.value);
+                }
               }
               if (preparation.scaled && h >= kHeads + kKvHeads) {
                 for (Bounded& x : std::span(want).subspan(
