@@ -139,8 +139,8 @@ constexpr Sum Log2(double x) {
 // Returns x^y for x above 0 and finite, y finite.
 constexpr double PowOfPositive(double x, double y) {
   if (x == 1.0) return 1.0;
-  // As x is not 1, |log2(x)| is at least 2^-53. So |y * log2(x)| is above 2^11, and the power
-  // overflows or underflows.
+  // As x is not 1, |log2(x)| >= 2^-53. If |y| > 2^64, |y * log2(x)| > 2^11, and the power overflows
+  // or underflows.
   if (Abs(y) > TwoTo(64)) return (x > 1.0) == (y > 0.0) ? kInfinity : 0.0;
   const Sum log2_x = Log2(x);
   const double y_high = Upper(y);
@@ -209,7 +209,7 @@ constexpr ReducedAngle Reduce(double x) {
   const Uint128 angle = Uint128{static_cast<uint64_t>((fraction << zeros) >> 64)} * kHalfPi;
   const auto first = static_cast<uint64_t>(angle >> 64), second = static_cast<uint64_t>(angle);
   const double unit = negative ? -TwoTo(-61 - zeros) : TwoTo(-61 - zeros);
-  // `high` takes the first 53 bits, without rounding. `low` takes the next 64 bits.
+  // `high` gets the upper 53 bits of `angle`, unrounded; `low` gets the next 64.
   return {.high = static_cast<double>(first & ~uint64_t{0x7FF}) * unit,
           .low = static_cast<double>((first & 0x7FF) << 53 | second >> 11) * (unit * TwoTo(-53)),
           .quadrant = quadrant & 3};

@@ -3,8 +3,7 @@
 namespace quire::base {
 namespace {
 
-// The number of bytes that must follow a lead byte, and the range of values that the first of them
-// may have.
+// The number of continuation bytes that a lead byte needs, and the allowed range of the first one.
 struct LeadByte {
   int num_following = 0;
   uint8_t low = 0x80;

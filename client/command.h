@@ -43,8 +43,8 @@ struct CommonFlags {
 };
 void AddCommonFlags(base::FlagSet& flags, CommonFlags* common);
 
-// Returns nullopt when the command must go on. Otherwise prints the help or an error, and
-// returns the exit status.
+// Returns nullopt if the command should run. Otherwise prints the help or an error, and returns the
+// exit status.
 std::optional<int> ParseFlags(base::FlagSet& flags, const Args& args);
 
 // FailUsage and Fail print `status`. FailUsage returns kExitUsage, and Fail returns kExitFailed.

@@ -95,9 +95,9 @@ struct Connection::Impl {
   std::set<grpc::ClientContext*> in_flight ABSL_GUARDED_BY(mu);
   int num_streams ABSL_GUARDED_BY(mu) = 0;  // streams whose contexts exist
 
-  // Waits until the contexts of all streams are destroyed. Otherwise one of gRPC's threads might
-  // destroy a context that has the last reference to the channel. gRPC would then end that thread
-  // from within the thread itself, and abort.
+  // Waits until the contexts of all streams are destroyed. Otherwise a thread of gRPC might destroy
+  // the context that has the last reference to the channel. That thread would then have to end
+  // itself, and gRPC would abort.
   ~Impl() {
     base::MutexLock lock(mu);
     while (num_streams > 0) ended.WaitFor(mu, std::chrono::seconds(1));

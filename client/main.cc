@@ -41,8 +41,8 @@ std::string Usage() {
   return out;
 }
 
-// Returns the question that proposes the command nearest to the mistyped `given`; empty when no
-// command is near.
+// Returns "; did you mean X?" for the command X nearest to the mistyped `given`; empty when none is
+// near.
 std::string Proposal(std::string_view given) {
   std::vector<std::string_view> names;
   for (const Command& command : kCommands) names.push_back(command.name);

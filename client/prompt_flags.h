@@ -21,8 +21,8 @@ struct PromptFlags {
 // Adds the flags as a section of their own. `prompt` must outlive flags.Parse.
 void AddPromptFlags(base::FlagSet& flags, PromptFlags* prompt);
 
-// Sets the request's prompt. Returns InvalidArgument unless exactly one of the flags was given, and
-// the prompt of that flag can be read.
+// Sets the request's prompt. Returns InvalidArgument unless exactly one of the flags was given and
+// its prompt can be read.
 absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
                        v1::GenerateRequest* request);
 absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,

@@ -142,9 +142,9 @@ text::GgufTokenType TypeOf(const HfVocabulary& vocabulary, const text::Tokenizer
     return unknown ? text::GgufTokenType::kUnknown : text::GgufTokenType::kControl;
   }
   if (added != nullptr) {
-    // The model's vocabulary also has some added tokens, such as Gemma's "▁▁", in which "▁" means a
-    // space. GGUF readers take "▁" as a space in a normal token, but literally in a user-defined
-    // token. So such a token is written as a normal token.
+    // Some added tokens, such as Gemma's "▁▁", are also in the model's vocabulary, where "▁" means
+    // a space. GGUF readers take "▁" as a space in a normal token, but literally in a user-defined
+    // token. So these tokens are written as normal.
     const bool merged = !vocabulary.byte_level && in_model &&
                         piece.find(text::kSpaceMarker) != std::string_view::npos;
     return merged ? text::GgufTokenType::kNormal : text::GgufTokenType::kUserDefined;

@@ -28,7 +28,7 @@ std::vector<SourceRows> RowsOf(const engine::StoredParameter& parameter) {
 
 // Reorders the rotary rows of each head of queries and keys: with n rotary rows in a head, rows i
 // and i + n / 2 become rows 2i and 2i + 1. The rows of the values, which follow, keep their order.
-// Every layer must have the heads of the first, as PlanTensors checks.
+// PlanTensors checks that all layers have equal heads.
 std::vector<SourceRows> Interleaved(const std::vector<SourceRows>& rows,
                                     const engine::ModelConfig& config) {
   const engine::AttentionSpec& attention = config.layers[0].attention;
@@ -59,7 +59,7 @@ class Planner {
   std::vector<PlannedTensor> Take();
 
  private:
-  // The pieces of one tensor. The key of a piece is the number of its first row in the tensor.
+  // The pieces of one tensor, keyed by the index of their first row in the tensor.
   using Pieces = std::map<int64_t, std::vector<SourceRows>>;
 
   PlannedTensor Describe(const engine::NamedRows& part,

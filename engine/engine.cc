@@ -30,8 +30,8 @@ std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
              : "some layers of the model see only a part of the context";
 }
 
-// A text of more bytes than this is long work for the WorkerPool, which runs one piece of long work
-// at a time. So a short text need not wait for several long ones.
+// A text of more bytes than this is long work for the WorkerPool. The pool runs long work one piece
+// at a time, so that several long texts do not delay a short one.
 constexpr int64_t kLongText = 64 << 10;
 
 int64_t NumBytes(const std::string& text) { return std::ssize(text); }
@@ -145,8 +145,8 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
 EngineImpl::~EngineImpl() {
   tickets_.StartDrain();
   running_.CancelAll();
-  // Runs the remaining work of the pool. This ends each request of the pool or hands it to the step
-  // thread, so the step thread must end later.
+  // Runs the remaining work of the pool, which ends its requests or hands them to the step thread.
+  // So the step thread must stop later.
   workers_.reset();
   loop_.Stop();
 }

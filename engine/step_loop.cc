@@ -179,7 +179,7 @@ void StepLoop::FlushSome() {
   UpdateMetrics();
   Completion<int64_t> done = std::move(flush.command.done);
   const int64_t total = flush.num_freed;
-  flushes_.pop_front();  // releases the place of the command before its sender gets the answer
+  flushes_.pop_front();  // releases the command's place before the sender gets the answer
   std::move(done)(total);
 }
 
@@ -329,7 +329,7 @@ void StepLoop::OutputScores(const StepPlan& plan, int32_t index, absl::Time now)
   }
 }
 
-// Internal means that the model or the device failed. The content of the KV cache may tell which.
+// Internal means that the model or the device failed. The KV cache may show the cause.
 absl::Status StepLoop::WithCause(const absl::Status& status, int32_t entry) const {
   if (!absl::IsInternal(status)) return status;
   const std::string why = runner_.WhyNotFinite(entry);
@@ -349,8 +349,8 @@ void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {
 }
 
 void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time now) {
-  // The metrics are updated before Emit, so that a client that has read its last token finds this
-  // token counted and the blocks released.
+  // The metrics are updated before Emit. So once a client has read its last token, they count this
+  // token and the released blocks.
   UpdateMetrics();
   live_.Emit();
   for (const FinishedSequence& end : finished) {

@@ -88,7 +88,7 @@ class Backend {
   // args.key() share the plan. The plan can be used until the next Plan call for the same
   // key. During a Plan call, only the previous step may still be running on the device.
   virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
-  // Appends to `key` the backend's own numbers on which the kernel launches for `plan` depend. The
+  // Appends to `key` the backend's own numbers that determine the kernel launches for `plan`. The
   // caller adds the other numbers, such as the number of sequences. If two plans with
   // fixed_launches have equal keys, a recording made with one can be replayed for the other. Called
   // after all Plan calls of the step.

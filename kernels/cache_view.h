@@ -22,8 +22,8 @@ struct CacheView {
   CacheView(void* data, DType dtype, int64_t num_blocks, int64_t num_kv_heads, int64_t block_size,
             int64_t key_dim, int64_t value_dim, int64_t block_stride);
   // A cache with keys and values of one size: [num_blocks, 2, num_kv_heads, block_size, head_dim],
-  // K before V, with blocks that may be strided. A view of another shape becomes `keys`, so that
-  // the Validate of an op shows it.
+  // K before V, with blocks that may be strided. A view of another shape becomes `keys`, so that an
+  // op's Validate can report it.
   CacheView(const TensorView& both);  // NOLINT(google-explicit-constructor)
 
   DType dtype() const { return keys.dtype(); }

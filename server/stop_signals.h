@@ -1,8 +1,8 @@
 #pragma once
 
 // Handles signals. The first SIGTERM, SIGINT or SIGQUIT asks the server to drain, and the second
-// asks the server to exit at once. SIGHUP asks the server to read files again. SIGUSR1 and SIGUSR2
-// are ignored, because by default they would kill the process.
+// asks it to exit immediately. SIGHUP asks the server to read files again. SIGUSR1 and SIGUSR2 are
+// ignored, because by default they would kill the process.
 
 #include <functional>
 #include <thread>
@@ -13,8 +13,8 @@
 
 namespace quire::server {
 
-// A process has one StopSignals, which must be made before any other thread. All threads then block
-// the signals, and a separate thread takes them.
+// A process has one StopSignals, made before any other thread starts. All threads then block the
+// signals, and a separate thread takes them.
 class StopSignals {
  public:
   StopSignals();

@@ -145,7 +145,7 @@ std::string PositionsText(const engine::ModelConfig& config) {
   return absl::StrFormat("RoPE, theta %g, %d dimensions, %s", rope.theta, rope.rope_dim, scaling);
 }
 
-// Returns the least and the largest of_layer(layer) of all layers, such as "64" or "12 to 20".
+// Returns the range of of_layer(layer) over all layers, such as "64" or "12 to 20".
 template <typename F>
 std::string RangeText(const engine::ModelConfig& config, F&& of_layer) {
   const int64_t most = engine::LargestOf(config, of_layer);

@@ -20,7 +20,7 @@ class Progress {
     last_ = now;
     return true;
   }
-  // Estimates the time left when `share` of the work, more than 0, is done.
+  // Estimates the seconds left. `share` of the work is done; it exceeds 0.
   int64_t SecondsLeft(double share) const {
     return absl::ToInt64Seconds((absl::Now() - begin_) * ((1.0 - share) / share));
   }

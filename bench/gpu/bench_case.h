@@ -66,8 +66,8 @@ enum class Size {
   kTiny,  // small enough to run under the emulator in seconds
 };
 
-// Cases that differ in block size, or in ALiBi on and off. They are measured in turn, so that a
-// change of the device over time affects all of them equally.
+// Cases that differ only in block size and ALiBi. They are measured in turn, so that a change of
+// the device over time affects all of them equally.
 using AttentionGroup = std::vector<AttentionCase>;
 // Returns the groups of a size. The most important cases come first.
 std::vector<AttentionGroup> AttentionGroups(Size size);

@@ -10,7 +10,7 @@ namespace {
 using kernels::DType;
 using kernels::cuda::Device;
 
-// Returns the number of blocks that run at once, or fewer when there is less work.
+// Returns as many blocks as run concurrently, or fewer when there is less work.
 unsigned GridFor(const Device& device, int64_t work_items) {
   const int64_t blocks = (work_items + kStreamThreads - 1) / kStreamThreads;
   return static_cast<unsigned>(

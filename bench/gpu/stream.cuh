@@ -9,8 +9,8 @@ using kernels::cuda::FromFloat;
 using kernels::cuda::LoadReadOnly;
 
 inline constexpr int kStreamThreads = 256;
-// The grid has this number of blocks for each multiprocessor. All of them run at once if a thread
-// uses at most 65536 / (4 * 256) = 64 registers, so there is no second round of blocks.
+// The most blocks of a grid per multiprocessor. They all run concurrently if a thread uses at most
+// 65536 / (4 * 256) = 64 registers, so there is no second wave of blocks.
 inline constexpr int kStreamBlocksPerSm = 4;
 
 template <typename T>

@@ -27,7 +27,7 @@ struct BenchOptions {
   MeasureOptions measure;
 };
 
-// The type of the function that is called with each row as soon as the row exists.
+// A function that receives each row as soon as the row is complete.
 using Emit = std::function<void(const Row&)>;
 
 // Returns InvalidArgument if a suite does not exist.

@@ -92,7 +92,7 @@ void RunProduct(Backend& backend, const Product& product, Activations& act, int6
   QUIRE_CHECK(status.ok()) << status;
 }
 
-// Times the matrix products of one step of SmolLM2: 30 layers and, for at most 64 rows, the head.
+// Times the matrix products of one step of SmolLM2: 30 layers, and the head if M <= 64.
 void BenchStep(Backend& backend, const Options& options, double bandwidth) {
   constexpr int64_t kMaxRows = 512;
   Activations act(backend, 64, 49152);
@@ -281,7 +281,7 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
       step.starts.push_back(s * c.query_len);
     }
     step.starts.push_back(c.seqs * c.query_len);
-    int64_t pairs = 0;  // of a query of one sequence and a head, and a key that they see
+    int64_t pairs = 0;  // seen query-key pairs of one sequence, summed over heads
     for (int32_t query = c.context_len - c.query_len; query < c.context_len; ++query) {
       for (int32_t head = 0; head < kHeads; ++head) {
         for (int32_t key = 0; key <= query; ++key)
@@ -306,8 +306,8 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
            const int64_t tokens = int64_t{c.seqs} * c.query_len;
            const auto plan = backend.Plan({.context_lens = step.contexts,
                                            .query_lens = step.queries,
-                                            .heads = {kHeads, kKvHeads, kHeadDim, kHeadDim},
-                                            .pattern = c.pattern});
+                                           .heads = {kHeads, kKvHeads, kHeadDim, kHeadDim},
+                                           .pattern = c.pattern});
            QUIRE_CHECK(plan.ok()) << plan.status();
            const absl::Status status = backend.PagedAttention(
                {.out = TensorView(act.out.data(), DType::kF32, {tokens, kHeads, kHeadDim}),

@@ -20,7 +20,7 @@ namespace quire::engine {
 class AdmissionTickets;
 
 // A place among the waiting requests. It is taken at submission, before the frontend. It is
-// released when the request first runs or ends, whichever comes first. Move-only. An empty ticket
+// released when the request starts to run, or ends without running. Move-only. An empty ticket
 // holds no place.
 class AdmissionTicket {
  public:
@@ -68,7 +68,7 @@ class AdmissionTickets {
   void Release(AdmissionTicket::Tenants::iterator tenant);
 
   const int32_t max_queue_;
-  // The number of tickets given out; never above max_queue_. Written under mu_.
+  // The number of tickets held; never above max_queue_. Written under mu_.
   std::atomic<int64_t> num_waiting_ = 0;
 
   mutable base::Mutex mu_;

@@ -50,9 +50,9 @@ struct FlushCommand {
 using StepCommand = std::variant<AdmittedRequest, FlushCommand>;
 
 // Any thread may send commands. The step thread takes them in the order in which they were sent.
-// Tickets bound the number of requests. max_commands bounds the number of other commands that were
-// sent and are not complete. A full channel therefore refuses only such commands. It never refuses
-// a request with a ticket, or a notice. Must outlive its commands. Thread-safe.
+// Tickets bound the number of requests. max_commands bounds the number of other commands that are
+// sent but not complete; a full channel refuses further ones. Requests with a ticket and notices
+// are never refused. Must outlive its commands. Thread-safe.
 class StepChannel {
  public:
   static constexpr int32_t kMaxCommands = 64;

@@ -11,9 +11,9 @@
 
 namespace quire::engine {
 
-// Returns the input of a step of `tokens` at positions first_position, first_position + 1, ... The
-// sequence uses blocks 0, 1, ... of each KV group. When all blocks of a group are used, they are
-// reused from block 0 on. Earlier steps must have fed the tokens before first_position. The last
+// Returns the input of a step that computes `tokens`, the first at first_position. The sequence
+// uses blocks 0, 1, ... of each KV group. When all blocks of a group are used, they are reused from
+// block 0 on. Earlier steps must have computed the tokens before first_position. The last
 // num_logit_rows tokens give logits.
 ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position,
                          int64_t num_logit_rows, const KvCache& cache);

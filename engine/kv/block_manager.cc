@@ -135,7 +135,7 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   held.num_reserved = 0;
   std::ranges::fill(begins_, 0);
   held.table.StartWindows(begins_);
-  // Without places in the windows the sequence cannot start: TryGrow will return false.
+  // If the windows have no room, the sequence cannot start: TryGrow will return false.
   if (!access.read || !TryReserve(held, static_cast<int64_t>(tokens.size()))) return {};
 
   // The last token is not looked up. It is always computed, because its logits are needed.

@@ -128,7 +128,7 @@ class BlockManager {
   int64_t NumBlocksFor(int64_t num_tokens) const { return base::CeilDiv(num_tokens, block_size_); }
   // True if MaxNewTokens allows `num_new` in this cache.
   bool FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n = 1) const;
-  // The number of blocks available at once: free and cached ones.
+  // The number of blocks that can be taken: free and cached ones.
   int64_t num_available() const { return store_.num_available(); }
   // True while some blocks, or places in windows, were released but are not available yet, because
   // a step in flight may still use them.
@@ -186,8 +186,8 @@ class BlockManager {
 
   // Makes the first `num_computed` tokens of `tokens`, which may be longer, available to other
   // sequences. Completed steps must have written K and V of these tokens. Also releases the window
-  // parts of blocks that have left the sequence's windows. num_computed may be lower than in the
-  // last call only after a shift. From then on num_computed counts tokens of the shifted table.
+  // parts of blocks that have left the sequence's windows. num_computed may fall between calls only
+  // after a shift. After a shift it counts tokens of the shifted table.
   void Commit(SequenceId id, std::span<const int32_t> tokens, int64_t num_computed);
 
   // Creates a child that shares everything the parent committed. No step in flight may be writing

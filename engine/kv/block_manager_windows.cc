@@ -13,9 +13,9 @@ namespace quire::engine {
 
 int64_t WindowBlocksPerSequence(const kernels::AttentionPattern& pattern,
                                 const BlockManagerConfig& config) {
-  // The first query of a step sees at most `earlier` tokens before its own. The step writes at most
-  // max_step_tokens. The tokens of a step in flight count twice: Commit may replace their parts by
-  // equal parts of another sequence, while the next step still reads the replaced parts.
+  // The first query of a step sees at most `earlier` earlier tokens. The step writes at most
+  // max_step_tokens. The tokens of a step in flight count twice: Commit may replace parts that hold
+  // them by equal parts of another sequence, while the next step still reads the old ones.
   const int64_t earlier = pattern.MostKept(std::numeric_limits<int64_t>::max()) - 1;
   const int64_t tokens = earlier + config.max_step_tokens * (1 + 2 * config.pipeline_depth);
   // Wherever the first token is in its block, the tokens are in at most

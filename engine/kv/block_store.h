@@ -14,7 +14,7 @@
 
 namespace quire::engine {
 
-// A block dropped while a step in flight may still touch it is not freed but quarantined: a handle
+// If a block is dropped while a step in flight may still touch it, it is quarantined: a handle
 // holds it until that step has completed. A handle also holds the source of a copy until the step
 // that runs the copy has completed. Blocks of windows are held in the same way. Not thread-safe;
 // nothing is allocated per step after warm-up.
@@ -72,8 +72,8 @@ class BlockStore {
   void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);
   void Unlist(int32_t block);
 
-  // The number of a step is one more than that of the last submitted step. One step may be built
-  // while one more is in flight.
+  // A step's number is one more than that of the last submitted step. A step may be built while
+  // that one is in flight.
   void BeginStep(int64_t step);
   void EndStep(bool submitted);
   void CompleteStep(int64_t step);

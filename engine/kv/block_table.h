@@ -53,7 +53,7 @@ class BlockTable {
   bool TryGrow(BlockStore& store, int32_t block_size, int64_t first_write, int64_t num_tokens,
                kernels::BlockCopy* copy, bool* copied);
 
-  // Returns the number of blocks that Shift would take, less the number that it would free at once.
+  // Returns the number of blocks that Shift would take, less those that it would free immediately.
   int64_t NumBlocksToShift(const BlockStore& store, int64_t begin, int64_t end) const;
   // Removes blocks [begin, end). Later blocks move up. A later block that others hold or the cache
   // lists is replaced by a copy, and the copy is appended to `copies`. The sources of the copies
@@ -72,7 +72,7 @@ class BlockTable {
   // if that part is held. Otherwise the part of block i becomes the part of `block`.
   void Replace(BlockStore& store, int64_t i, int32_t block);
 
-  // Drops all blocks, from the tail on, because a prefix is useful without its suffix. `in_flight`:
+  // Drops all blocks, last block first, because a prefix is useful without its suffix. `in_flight`:
   // see BlockStore::Drop.
   void Clear(BlockStore& store, bool in_flight);
 

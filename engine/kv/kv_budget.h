@@ -14,7 +14,7 @@ namespace quire::engine {
 
 struct KvBudget {
   int64_t bytes = 0;
-  bool use_all = false;  // false: at most as much as max_seqs contexts of max_model_len tokens need
+  bool use_all = false;  // false: use at most what max_seqs contexts of max_model_len tokens need
   int64_t max_seqs = 0;
   int64_t max_model_len = 0;    // tokens
   int64_t max_step_tokens = 0;  // max_num_batched_tokens

@@ -16,7 +16,7 @@
 
 namespace quire::engine {
 
-// The K and V of one token in one layer. Layers may differ in all of it.
+// The shape of one token's K and V in one layer. Layers may differ.
 struct KvLayerShape {
   int64_t num_kv_heads = 0;
   int64_t key_dim = 0;
@@ -45,9 +45,9 @@ struct KvCacheShape {
 };
 
 // Returns the KV groups of the layers, with num_blocks = 0. Group 0 holds the layers that drop no
-// key, and may be empty. Their queries see all keys, or their pattern has holes, or no context of
-// at most max_model_len tokens outgrows their window. The pattern of group 0 is to see all keys.
-// The layers of each other pattern form one further group, in ascending order of the patterns.
+// key, and may be empty. Such a layer sees all keys, has a pattern with holes, or has a window that
+// no context of at most max_model_len tokens outgrows. The pattern of group 0 sees all keys. Each
+// other pattern has one group, in ascending order of the patterns.
 std::vector<KvGroup> GroupLayers(std::span<const kernels::AttentionPattern> layer_patterns,
                                  int64_t max_model_len);
 

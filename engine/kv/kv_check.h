@@ -1,7 +1,7 @@
 #pragma once
 
-// Finds out if logits are not finite because K or V exceed the range of the cache's data type. The
-// check runs only after such logits appeared, so that steps that succeed pay nothing.
+// Finds out whether logits are not finite because K or V exceeded the range of the cache's data
+// type. The check runs only after such logits appear, so successful steps pay nothing.
 
 #include <cstdint>
 #include <span>

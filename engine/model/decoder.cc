@@ -50,9 +50,9 @@ class Decoder final : public Model {
   absl::Status NormAndMlpUp(const Layer& layer, int64_t num_tokens);
   // Adds the outputs of the layer's mixture and of its shared network, if any, to the residual.
   absl::Status Experts(const Layer& layer, int64_t num_tokens);
-  // Multiplies `input` by `weight`, adds `bias`, and adds the result to the residual. If there is a
-  // post norm, writes the norm of the result into act_.branch instead. The next norm of the
-  // residual then adds act_.branch to the residual.
+  // Multiplies `input` by `weight` and adds `bias`. Without a post norm, adds the result to the
+  // residual. With one, writes the norm of the result into act_.branch, which is added to the
+  // residual at its next norm.
   absl::Status AddToHidden(TensorView input, const Weight& weight, const Parameter& bias,
                            const NormParameters& post_norm);
   // Adds act_.branch to the residual if branch_waits_ is set. Returns the norm of the residual.
@@ -117,8 +117,7 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
   if (post_norms) RETURN_IF_ERROR(allocate(act_.last_branch, rows * hidden));
   const int64_t num_logits = limits.max_logit_rows * config_.vocab_size;
   RETURN_IF_ERROR(allocate(act_.logits, num_logits * int64_t{SizeOf(kernels::DType::kF32)}));
-  // Runs experts without tokens, so that a backend that does not compute mixtures refuses the model
-  // now.
+  // Runs experts on 0 tokens. If the backend does not compute mixtures, it refuses the model now.
   for (const Layer& layer : weights_.layers) {
     if (layer.spec.has_experts()) RETURN_IF_ERROR(Experts(layer, 0));
   }

@@ -13,8 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// A tensor whose name ends in one of these strings is not needed, because the tensor can be
-// computed or is a copy.
+// Tensors whose names end in these strings are no parameters of the decoder. They can be computed,
+// are copies, or the config has them.
 constexpr std::string_view kNotParameters[] = {
     ".rotary_emb.inv_freq", "rope_freqs.weight", ".attn_rot_embd", ".attention.masked_bias",
     ".attention.bias",      ".attn.masked_bias", ".attn.bias"};

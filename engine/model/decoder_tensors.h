@@ -71,8 +71,8 @@ struct StoredNorm {
 struct LayerTensors {
   StoredNorm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
   StoredParameter qkv, qkv_bias, q_norm, k_norm, o, o_bias, sinks;
-  // The network that computes every token. A mixture may have none. In a gated network, `up` begins
-  // with the gate.
+  // The network that all tokens use. A mixture may have none. In a gated network, `up` begins with
+  // the gate.
   StoredParameter up, up_bias, down, down_bias;
   // The parameters of a mixture. In experts_up, the gate of each
   // expert precedes its `up`.

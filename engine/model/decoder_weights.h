@@ -47,7 +47,7 @@ struct DecoderWeights {
   NormParameters embedding_norm, final_norm;
   std::vector<Parameter> rope_tables;  // one for each of ModelConfig::ropes
   Parameter alibi_slopes;              // an empty view without ALiBi
-  // For the query_growth of each layer: the factors of queries by position, f32 [max_model_len].
+  // The factors of queries by position, f32 [max_model_len], for each QueryGrowth of the layers.
   // The view is empty if the queries do not grow.
   std::map<QueryGrowth, Parameter> query_scales;
   std::vector<Layer> layers;

@@ -102,8 +102,8 @@ struct ExpertsSpec {
   bool choice_bias = false;  // as in kernels::MoeArgs
   kernels::ExpertWeights weights = kernels::ExpertWeights::kSoftmaxOfChosen;
   bool weights_scale_input = false;  // as in kernels::MoeArgs
-  // The inner size of a network that computes every token, and whose output is added to that of the
-  // mixture. 0: there is no such network.
+  // The inner size of a network that all tokens use. Its output is added to that of the mixture. 0:
+  // there is no such network.
   int64_t shared_inner_size = 0;
   bool operator==(const ExpertsSpec&) const = default;
 };
@@ -116,7 +116,7 @@ struct FeedForwardSpec {
   bool bias = false;
   ExpertsSpec experts;
 
-  // Returns the inner size of the network that computes every token, or 0 if there is none.
+  // Returns the inner size of the network that all tokens use, or 0 if there is none.
   int64_t dense_inner_size() const {
     return experts.count == 0 ? inner_size : experts.shared_inner_size;
   }

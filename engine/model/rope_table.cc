@@ -23,8 +23,8 @@ double ScaleLlama3(double frequency, const RopeConfig& rope) {
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// Returns the theta for num_positions positions, which grows beyond the original context. If the
-// factor is 1, the longest wavelength grows by the same ratio as the context.
+// Returns theta for num_positions positions. It grows beyond the original context. If the factor is
+// 1, the longest wavelength grows by the same ratio as the context.
 double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
   const double dims = static_cast<double>(rope.rope_dim);
   const double stretch = static_cast<double>(num_positions) /

@@ -53,8 +53,8 @@ struct TensorNames {
   const char* mlp_norm = nullptr;  // null if feed-forward shares attention_norm
   // Norms after attention and feed-forward, before the residual addition.
   const char *attention_post_norm = nullptr, *mlp_post_norm = nullptr;
-  // If a gated network has no name for the gate, the gate is the first rows of `up`, or every other
-  // row of it.
+  // If a gated network has no name for the gate, the gate is the first half of `up`, or its rows 0,
+  // 2, ...
   const char *gate = nullptr, *up = nullptr, *down = nullptr;
   bool up_in_turns = false;  // rows 0, 2, ... of `up` are the gate
   // The network of a mixture that computes every token.

@@ -51,8 +51,8 @@ struct Request {
   GenerateParams params;
   TokenIds prompt_ids;
   std::string prompt_text;  // for echo
-  // The bytes of an unfinished character at the end of an echoed prompt of token ids. The output
-  // may complete the character.
+  // The bytes of an unfinished character at the end of a prompt echoed from token ids. The output
+  // may complete it.
   std::string prompt_rest;
   std::vector<TokenIds> continuation_ids;  // tokens of params.continuations; none is empty
   kernels::TokenSet allowed_ids;           // the set of sampling.allowed_token_ids; empty: all
@@ -77,8 +77,8 @@ struct Request {
 // The statuses of requests that are cut short.
 absl::Status CancelledStatus();
 absl::Status PastDeadlineStatus();
-// Returns OK while the request is neither cancelled nor past its deadline, and otherwise one of the
-// two statuses above.
+// Returns the status above that applies if the request is cancelled or past its deadline, otherwise
+// OK.
 absl::Status StillWanted(const Request& request, absl::Time now);
 
 }  // namespace quire::engine

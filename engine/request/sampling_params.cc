@@ -113,7 +113,7 @@ absl::Status Validate(const SamplingParams& sampling, const StopParams& stop,
     return Invalid("cache.window_tokens: want >= 0 (0: no window), got %d", cache.window_tokens);
   }
   RETURN_IF_ERROR(InRange("sched.priority", sched.priority, -100, 100));
-  // A client sets sched.tenant and cache.part through one field, sched.tenant.
+  // Errors name sched.tenant for both, because a client sets only that field.
   if (const size_t size = std::max(sched.tenant.size(), cache.part.size()); size > 256) {
     return Invalid("sched.tenant: want at most 256 bytes, got %d", size);
   }

@@ -15,7 +15,7 @@ namespace quire::engine {
 struct RowWork {
   enum class Kind : uint8_t {
     kDraw,    // a token is drawn
-    kVerify,  // a token is drawn, and the drafted token `given` is right if it is the same
+    kVerify,  // a token is drawn and compared with the drafted token `given`
     kPrompt,  // the log-probability of a token of the prompt is computed
     kScore,   // the log-probability of a token of a continuation is computed
   };
@@ -23,7 +23,7 @@ struct RowWork {
   int32_t entry = 0;   // index in StepPlan::entries
   int32_t row = 0;     // index among the step's rows of logits
   int32_t sample = 0;  // the sample or the continuation of the request
-  // The number of the likeliest tokens to list. Without a value, a draw needs no log-probability.
+  // How many of the most likely tokens to list. If unset, a draw needs no log-probability.
   std::optional<int32_t> num_top;
   int32_t token = -1;  // kDraw and kVerify: the index of the token in SampledTokens::tokens
   int32_t given = -1;  // kVerify, kPrompt and kScore: the token
@@ -41,8 +41,8 @@ struct RowWork {
 // Returns the size of the step's SampledTokens::tokens.
 int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works);
 
-// Returns what the op Sample needs to know about a work. The result refers to the request and to
-// `tokens`, which are all tokens before the row's own, `num_generated` of them generated.
+// Returns the input of the op Sample for a work. It refers to `request` and `tokens`. For a draw,
+// `tokens` precede the drawn one, and `num_generated` also counts a token in flight.
 kernels::SampleRow MakeSampleRow(const RowWork& work, const Request& request,
                                  std::span<const int32_t> tokens, int64_t num_generated);
 

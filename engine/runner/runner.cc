@@ -24,8 +24,8 @@ struct Runner::Slot {
   ModelInput input;
   StepResult result;
   std::vector<kernels::SampleRow> sample_rows;
-  // Copies of the tokens of sequences with penalties: of those that get a token while the step is
-  // in flight, and of those with drafts. The drafts follow the tokens in the copy.
+  // Token histories of sequences with penalties that have drafts or lack a token still in flight. A
+  // history holds the sequence's tokens, then the drafts.
   std::deque<std::vector<int32_t>> histories;
   std::unique_ptr<kernels::Event> done;
 };
@@ -86,8 +86,8 @@ absl::Status Runner::Submit(const StepPlan& plan) {
   if (status.ok()) {
     ++num_submitted_;
   } else {
-    // A part of the failed step may have been enqueued. The next step gets the same slot, so that
-    // part must end first.
+    // A part of the failed step may have been enqueued. That part must end before the next step
+    // gets the slot.
     backend_.Synchronize().IgnoreError();
   }
   return status;

@@ -49,8 +49,8 @@ class Runner {
 
   // Allocates memory, runs a few steps and returns the times of two of them. Called before all
   // other functions. The steps compute `tokens` as a chunk of a prompt, and tokens[0] as a decode.
-  // They overwrite cache blocks from block 0 on, so no sequence may hold blocks yet. The end ids
-  // and the ids without a piece are those of `tokenizer`.
+  // They overwrite cache blocks from block 0 on, so no sequence may hold blocks yet. `tokenizer`
+  // gives the end ids and the ids without a piece.
   absl::StatusOr<WarmUpTimes> WarmUp(const text::Tokenizer& tokenizer,
                                      const std::vector<int32_t>& tokens, const base::Clock& clock);
 

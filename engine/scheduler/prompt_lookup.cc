@@ -8,16 +8,16 @@ namespace {
 
 constexpr size_t kLeastPlaces = 256;
 
-// The most places that a search looks at. Without a limit, a prompt of tokens that were chosen for
-// their hash would hold up the step thread.
+// The most places that a search looks at. Without a limit, a prompt that was made to cause hash
+// collisions would hold up the step thread.
 constexpr int kMostProbes = 8;
 
-// The most tokens that one call adds to the table, so that a long prompt holds no step up.
+// The most tokens that one call adds to the table, so that a long prompt delays no step.
 constexpr int64_t kMostIndexed = 4096;
 
 using Tokens = std::span<const int32_t>;
 
-// Returns the tokens that the lookup compares, which end before index `end`.
+// Returns the kMatched tokens before index `end`.
 Tokens KeyOf(Tokens tokens, int64_t end) {
   return tokens.subspan(static_cast<size_t>(end - PromptLookup::kMatched), PromptLookup::kMatched);
 }

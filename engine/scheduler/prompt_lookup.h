@@ -17,10 +17,9 @@ class PromptLookup {
   static constexpr int64_t kMatched = 3;
 
   // Finds the latest earlier occurrence of the last kMatched tokens and appends the `most` tokens
-  // that followed it to `drafts`. If fewer tokens follow it, the first drafted tokens count as
-  // following, too, so a loop goes on as a loop. Returns the number of tokens appended: `most`, or
-  // 0 if there is no occurrence, or while the first calls still read a long prompt. `tokens` must
-  // begin with the tokens of the last call.
+  // after it to `drafts`. If fewer tokens follow it, goes on with the first drafted tokens, so that
+  // a loop repeats. Returns `most`. Returns 0 and appends nothing if there is no occurrence, or
+  // while a long prompt is not fully indexed. `tokens` must begin with the tokens of the last call.
   int32_t Draft(std::span<const int32_t> tokens, int32_t most, std::vector<int32_t>& drafts);
 
  private:
@@ -29,9 +28,9 @@ class PromptLookup {
   // the place to put them, which is free or holds other tokens.
   size_t PlaceOf(std::span<const int32_t> tokens, int64_t end) const;
 
-  // A hash table by the values of kMatched tokens: the index after their latest occurrence, or 0.
-  // At most half of the places are used, so that a search soon ends. Tokens that find no free place
-  // nearby take that of others, which are then forgotten.
+  // A hash table from kMatched tokens to the index after their latest occurrence; 0: a free place.
+  // At most half of the places are used, so searches are short. Tokens that find no free place
+  // nearby replace others, which are then forgotten.
   std::vector<int32_t> table_;
   int64_t indexed_ = kMatched - 1;  // table_ has the tokens before each index up to this one
 };

@@ -12,8 +12,8 @@
 namespace quire::engine {
 namespace {
 
-// After n wrong drafts in a row, a sequence makes 2^n - 1 decodes without a draft. More than this
-// many drafts in a row count as this many.
+// After n drafts in a row without an accepted token, a sequence makes 2^n - 1 decodes without a
+// draft. This is the largest n.
 constexpr int32_t kMostMisses = 4;
 
 }  // namespace
@@ -256,7 +256,7 @@ std::vector<FinishedSequence> Scheduler::Fail(const StepPlan& plan) {
 
 int32_t Scheduler::TakeDrafts(State& state, const StepPlanEntry& entry,
                               std::span<const SampledToken> tokens) {
-  // Each token but the last is a draft that was right. The last is what really follows.
+  // All tokens but the last are accepted drafts. The last was drawn after them.
   const auto num_accepted = static_cast<int32_t>(tokens.size()) - 1;
   const int32_t num_refused = entry.num_drafts - num_accepted;
   for (const SampledToken& token : tokens.first(tokens.size() - 1)) {

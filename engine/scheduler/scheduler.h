@@ -35,7 +35,7 @@ struct SchedulerConfig {
   int32_t max_draft_tokens = 0;
   // The most tokens of a step that has drafts. Drafts are shortened to fit, and each running
   // sequence counts as one token. The weights are read once for all tokens of a step, so a few more
-  // tokens cost little, and many cost their arithmetic. docs/evidence/serving.md has measurements.
+  // tokens cost little. Many cost arithmetic time. docs/evidence/serving.md has measurements.
   int32_t max_tokens_with_drafts = 16;
   int32_t pipeline_depth = 0;  // 0 or 1: how far Schedule may run ahead of Complete
   absl::Duration stalled_stream_timeout;
@@ -191,7 +191,7 @@ class Scheduler {
   absl::Time NextWakeup() const;
 
   SchedulerStats stats() const;
-  // Checks the scheduler's records and the blocks. Aborts on a difference.
+  // Aborts if the scheduler's records or the blocks are inconsistent.
   void CheckInvariants() const;
 
  private:
@@ -213,14 +213,14 @@ class Scheduler {
   void StartWaiting(absl::Time now, Budget& budget, StepPlan& plan);
   int32_t ChunkLimit(const State& state, const Budget& budget) const;
   bool TryPlanPrefill(State& state, absl::Time now, Budget& budget, StepPlan& plan);
-  // Drafts at most `most` tokens for a decode that has its blocks, and takes blocks for them.
-  // Returns the number of tokens, which are the last of plan.drafts.
+  // Drafts at most `most` tokens for a decode that has its blocks, takes blocks for them and
+  // appends them to plan.drafts. Returns their number.
   int32_t Draft(State& state, int32_t most, StepPlan& plan);
   // Plans the next `num_tokens` tokens of the sequence, and the last `num_drafts` of plan.drafts.
   void PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, StepPlan& plan);
   // Returns true if the sequence's sink has room for `num_deltas` more.
   static bool SinkHasRoom(const State& state, int32_t num_deltas);
-  // Returns SinkHasRoom(). Also records since when the sequence has been stalled.
+  // Returns SinkHasRoom(), and updates the sequence's stalled_since.
   bool SinkCanTake(State& state, int32_t num_deltas, absl::Time now);
 
   // Blocks and places.

@@ -179,7 +179,7 @@ void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
     return std::pair(-s->request().params.sched.priority, s->order);
   });
   // The oldest sequence is planned whatever the priorities of the others, so a share of the budget
-  // is kept for it. The oldest sequence also gets all that the sequences before it leave.
+  // is kept for it. It also gets what the sequences before it do not use.
   const bool keep = std::ranges::find(scratch_, oldest) != scratch_.end();
   Budget kept{.tokens = keep ? std::max(1, budget.tokens / kOldestShare) : 0,
               .logit_rows = keep ? std::max(1, budget.logit_rows / kOldestShare) : 0};
@@ -270,8 +270,8 @@ bool Scheduler::MakeRoom(State& state, int64_t end) {
   const TableShift shift = state.ShiftDue();
   const int64_t num_tokens = state.PositionOf(end) - shift.count;
   while (!blocks_.TryGrow(id, num_tokens, shift)) {
-    // With the blocks that become available when the step in flight completes, the table can grow.
-    // So no other sequence need be preempted.
+    // The table can grow once the step in flight completes and blocks become available. So no other
+    // sequence need be preempted.
     if (blocks_.CouldGrowLater(id, num_tokens, shift)) return false;
     State* victim = PickVictim(state);
     if (victim == nullptr) return false;

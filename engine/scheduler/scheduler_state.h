@@ -54,7 +54,7 @@ struct Scheduler::State {
   int64_t num_uncached_in = 0;  // the call of Schedule that counted num_uncached; 0: none
   PromptLookup lookup;          // empty until it first drafts
   int32_t draft_len = 0;        // the most tokens of its next draft; 0: it has not drafted yet
-  int32_t num_misses = 0;       // how many of its last drafts were wrong from their first token on
+  int32_t num_misses = 0;       // the number of latest drafts in a row without an accepted token
   int32_t draft_pause = 0;      // decodes until it may draft again
 
   // Used by Waiting.
@@ -69,7 +69,7 @@ struct Scheduler::State {
   const CacheWindow& window() const { return group->request->cache_window; }
   // Returns the place in the cache of the token at `index`, if no shift is due before that token.
   int64_t PositionOf(int64_t index) const { return index - num_shifts * window().drop; }
-  // Returns the shift that the table must have before the next token is planned.
+  // Returns the shift to apply before the next token is planned; count 0: none.
   TableShift ShiftDue() const {
     const bool due = window().NumShifts(num_planned) > num_shifts;
     return {.first = window().sinks, .count = due ? window().drop : 0};
@@ -83,8 +83,8 @@ struct Scheduler::State {
     return request().is_scoring() ? &request().continuation_ids[sequence->sample_index] : nullptr;
   }
 
-  // True if one token is left to plan and that token was sampled. The token is on the host or still
-  // in flight.
+  // True if, after the fork, exactly one token is left to plan. It is on the host or still in
+  // flight.
   bool IsDecode() const { return forked && num_tokens() + unsampled - num_planned == 1; }
   // True if nothing can be planned before the token in flight arrives, because that token reaches
   // max_tokens, forks the samples, or opens a continuation.
@@ -93,10 +93,9 @@ struct Scheduler::State {
     return !forked || request().is_scoring() ||
            sequence->num_generated() + unsampled >= request().max_tokens;
   }
-  // Returns the index of the first token from which on every token's row needs logits, or nullopt
-  // if there is none. Before the fork, the index is 0 if logprobs of the prompt are wanted. After
-  // the fork of a scoring request, the index is the end of the prompt, where the continuation
-  // begins.
+  // Returns the index from which on the row of every token needs logits, or nullopt if no row needs
+  // them. Before the fork, the index is 0 if logprobs of the prompt are wanted. After the fork of a
+  // scoring request, the index is the end of the prompt, where the continuation begins.
   std::optional<int64_t> first_row() const {
     if (forked && request().is_scoring()) return sequence->prompt_len();
     if (!forked && request().params.output.prompt_logprobs.has_value()) return 0;

@@ -18,11 +18,11 @@ struct StepPlanEntry {
   int64_t first_position = 0;    // the place of that token in the cache; other tokens follow
   int32_t num_tokens = 0;        // query_len; the last num_drafts of them are drafted
   int32_t num_logit_rows = 0;    // the number of last rows that need logits; may be 0
-  // The number of tokens drawn from the entry's last row: 0 for a chunk that other tokens of the
-  // sequence follow, n at the end of the prompt of a request with n samples, otherwise 1.
+  // The number of tokens drawn from the entry's last row: 0 for a chunk before the sequence's last
+  // token, n at the end of the prompt of a request with n samples, otherwise 1.
   int32_t num_samples = 0;
   // The drafted tokens, StepPlan::drafts[first_draft, first_draft + num_drafts). They are guesses
-  // at the tokens after the sequence's last. One more token is drawn for each, from the row before
+  // at the tokens after the sequence's last. For each draft, a token is drawn from the row before
   // it. An entry with drafts has one sample.
   int32_t num_drafts = 0;
   int32_t first_draft = 0;

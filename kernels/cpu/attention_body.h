@@ -208,7 +208,7 @@ inline void AddValues(float* const* values, const float* weights, const Span<T>&
   }
 }
 
-// Rows first, first + 1, and so on. With this type, rows cost no memory access.
+// Rows first, first + 1, and so on. Indexing this type reads no memory.
 struct AdjacentRows {
   int64_t first;
   int64_t operator[](int r) const { return first + r; }
@@ -395,8 +395,8 @@ struct AttentionKernel {
     LastRows<const int64_t*>(num_taken, taken, first_key, span);
   }
 
-  // Folds the spans of a segment into states that begin empty. Listed spans are read from
-  // work.tiles[next_tile] on. Returns the first one after the segment.
+  // Clears the states and folds a segment's spans into them. Listed spans begin at
+  // work.tiles[next_tile]. Returns the index of the first one after it.
   int64_t Segment(int64_t segment, int64_t next_tile) const {
     for (int64_t r = 0; r < rows; ++r) {
       ClearState(State{segment_states + r * state_floats}, value_dim);

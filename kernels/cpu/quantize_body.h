@@ -12,7 +12,7 @@ void QuantizeRows(const QuantizeWork& work) {
   for (int r = 0; r < kRows; ++r) {
     rows[r] = work.input + SmallerOf(r, work.num_rows - 1) * work.cols;
   }
-  // `out` is a copy. Without a copy, the compiler must assume that the stores of codes overwrite
+  // `out` is a copy. Otherwise the compiler must assume that the stores of codes may overwrite
   // `work`.
   const QuantizedRows out = work.out;
   const int64_t end = work.end_block;

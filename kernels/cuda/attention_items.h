@@ -34,8 +34,8 @@ struct AttentionMerge {
   int32_t num_items = 0;  // the partial rows of the items are adjacent, num_rows each
 };
 
-// Returns the number of keys in a tile, which a thread block loads at once. Wide heads have fewer
-// keys per tile, so that all pipeline stages fit into shared memory.
+// Returns the number of keys that a thread block loads as one tile. Wide heads have fewer keys per
+// tile, so that all pipeline stages fit into shared memory.
 constexpr int32_t AttentionTileKeys(int32_t head_dim) { return head_dim > 128 ? 32 : 64; }
 // The possible numbers of row tiles in an item. A row tile has up to 16 rows. In a step, all items
 // of a sequence have the same number of row tiles. This number does not depend on the other

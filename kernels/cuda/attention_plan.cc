@@ -24,7 +24,7 @@ int32_t RowTiles(int64_t rows, int32_t head_dim) {
 
 using base::CeilDiv;
 
-// The tiles of an item that lists its tiles are counted by their index in the list.
+// If an item lists its tiles, its first and end tile are positions in the list.
 int32_t FirstTile(const AttentionItem& item, int32_t tile_keys) {
   return item.num_tiles > 0 ? item.first_tile : item.key_begin / tile_keys;
 }
@@ -237,8 +237,7 @@ absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>&
     RETURN_IF_ERROR(AddPieces(unit, cuts, options, part));
     total += num_tiles;
   }
-  // An equal share has `range` tiles. Block b takes items until blocks 0 .. b together have at
-  // least b + 1 shares.
+  // Block b takes items until blocks 0 .. b together have at least (b + 1) * range tiles.
   const int64_t range = CeilDiv(total, options.grid_size);
   int64_t done = 0;
   for (size_t i = 0; i < part.items.size(); ++i) {

@@ -46,8 +46,8 @@ struct AttentionPlanOptions {
 };
 
 // The most pieces into which a fixed split cuts the units of one sequence. On an H200 the grid has
-// 264 blocks, so a block gets three or four of 1024 pieces. With fewer pieces, the difference of
-// one piece would be a larger part of a block's time.
+// 264 blocks, so a block gets three or four of 1024 pieces. With fewer pieces, one piece more or
+// less would be a larger part of a block's time.
 inline constexpr int32_t kFixedSplitPieces = 1024;
 // The fewest tiles in the range of a block, unless all units are shorter. Shorter ranges would keep
 // more blocks busy, but the merge would cost more than they save (FlashAttention-3 has the same
@@ -89,8 +89,8 @@ class CudaAttentionPlan final : public AttentionPlan {
   absl::Status CutAtFixedKeys(const std::vector<AttentionItem>& units,
                               const AttentionPlanOptions& options, Part& part);
   // Cuts `unit` at the tiles `cuts` and adds the items to `part`. `cuts` starts with the first tile
-  // of the unit and ends with the tile after its last one. In a unit that lists its tiles, these
-  // are indices of tiles().
+  // of the unit and ends with the tile after its last one. If the unit lists its tiles, `cuts` are
+  // indices of tiles().
   absl::Status AddPieces(const AttentionItem& unit, const std::vector<int32_t>& cuts,
                          const AttentionPlanOptions& options, Part& part);
 

@@ -115,8 +115,8 @@ class CudaBackend final : public Backend {
 
   // Only the step thread uses these members.
   PagedAttentionOp attention_;
-  // Plans for a dtype or for heads without a tensor core kernel. The plain kernel does not use the
-  // items of a plan, but its arguments are checked against the plan.
+  // Plans whose dtype or heads have no tensor core kernel. The plain kernel does not use the items
+  // of a plan, but its arguments are checked against the plan.
   std::map<AttentionPlanKey, CudaAttentionPlan> plans_;
 };
 

@@ -61,7 +61,7 @@ struct GemmArgs {
 // before all work enqueued later, possibly on another thread. The function must not enqueue work.
 struct HostWork {
   std::function<void()> run;
-  // The host memory that `run` writes and that copies enqueued later read; null if there is none.
+  // Host memory that `run` writes and that later copies read. Null if there is none.
   void* output = nullptr;
   int64_t output_bytes = 0;
 };
@@ -116,7 +116,7 @@ class Device {
 
   // Waits for the work that `enqueue` enqueues, and returns the seconds that the device spends on
   // this work. If the host enqueues more slowly than the device runs, the result includes time of
-  // the host. Replay() avoids this, because it enqueues all work at once.
+  // the host. Replay() avoids this: it enqueues all work in one call.
   virtual absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) = 0;
 
   virtual absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) = 0;

@@ -33,7 +33,7 @@ struct GroupedGemmParams {
   // [rows]. Row `row` of `out` uses input row choices[row] / rows_per_input. If null, it uses input
   // row `row`.
   const int32_t* choices;
-  // [rows], or null. input_weights[choices[row]] is the factor of the input of row `row`. Used only
+  // [rows], or null. The input of row `row` is multiplied by input_weights[choices[row]]. Used only
   // by gated kernels, and only with `choices`.
   const float* input_weights;
   int32_t num_groups, rows_per_input;
@@ -58,8 +58,8 @@ struct GroupTile {
   int32_t group, row, end;
 };
 
-// Returns the tile with index `tile` when every group is cut into tiles of `rows` rows. All lanes
-// of a warp must call this together.
+// Cuts every group into tiles of `rows` rows and returns the tile with index `tile`. All lanes of a
+// warp must call this together.
 __device__ __forceinline__ GroupTile FindGroupTile(const int32_t* starts, int32_t num_groups,
                                                    int32_t rows, int32_t tile) {
   constexpr unsigned kAll = 0xffffffffu;

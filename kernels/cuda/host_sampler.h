@@ -1,7 +1,7 @@
 #pragma once
 
-// Sampling for a device that has no sampler of its own. The logits are copied to the host, a host
-// function that is enqueued like other work draws the tokens, and the tokens are copied back.
+// Sampling for a device that has no sampler of its own. Three pieces of work are enqueued: a copy
+// of the logits to the host, a host function that draws the tokens, and a copy back.
 
 #include <memory>
 

@@ -36,9 +36,9 @@ absl::Status QkvPost(Device& device, const QkvPostArgs& args);
 absl::Status ShiftKeys(Device& device, const ShiftKeysArgs& args);
 absl::Status Argmax(Device& device, const ArgmaxArgs& args);
 
-// `scratch` is device memory for the float32 sums before the epilogue, with room for the sums of at
-// least one token. The op processes at once as many tokens as fit into `scratch`. `args.weight` is
-// a CudaWeight with the dtype of the input.
+// `scratch` is device memory for the float32 sums before the epilogue. It must have room for the
+// sums of at least one token. The op processes as many tokens at a time as fit. `args.weight` is a
+// CudaWeight with the dtype of the input.
 absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch);
 
 // Computes attention in plain CUDA, without tensor cores and without the plan's division into

@@ -27,8 +27,8 @@ class PagedAttentionOp {
   explicit PagedAttentionOp(Device& device, const AttentionPlanOptions& options = {})
       : device_(device), options_(options) {}
 
-  // Returns whether there is a kernel for layers of this key, and for a query and cache of this
-  // dtype. Keys and values must be equally long.
+  // Returns true if there is a kernel for this layer, with query and cache in `dtype`. All kernels
+  // need keys and values of equal length.
   static bool Supports(DType dtype, const AttentionPlanKey& layer);
   // Returns whether the kernels can read the cache: it must have the dtype of the query, and
   // block_size must be 16, 32, 64 or 128.
@@ -46,9 +46,9 @@ class PagedAttentionOp {
   // The last plan of a key and its copy on the device.
   struct UploadedPlan {
     CudaAttentionPlan plan;
-    // Two host buffers from which plans are copied to the device, in turns. During a Plan call only
-    // the previous step may still run (Backend::Plan), so the last copy from the older buffer has
-    // run.
+    // Plans are copied to the device from these two host buffers in turn. During a Plan call only
+    // the previous step may still run (Backend::Plan), so the last copy from the older one is
+    // complete.
     std::array<DeviceBuffer, 2> staging;
     size_t last_staging = 0;
     DeviceBuffer memory;

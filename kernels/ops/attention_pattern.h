@@ -55,8 +55,8 @@ struct AttentionPattern {
             .stride = stride,
             .head_step = head_step};
   }
-  // The most keys of a tile, which kernels read as a whole. Tiles begin at multiples of their
-  // length, and every length divides kTileKeys. So a tile is in one block of kBlocks.
+  // The most keys of a tile. Kernels read a tile as a whole. A tile begins at a multiple of its
+  // length, which divides kTileKeys. So no tile crosses a block of kBlocks.
   static constexpr int64_t kTileKeys = 64;
 
   constexpr bool sees_all() const { return rule == Rule::kAll; }
@@ -74,13 +74,13 @@ struct AttentionPattern {
     return position - static_cast<uint32_t>(position) % static_cast<uint32_t>(tokens);
   }
   // Returns true if query head `head` of the query at `query` sees the key at `key`. All three must
-  // fit in 32 bits. Always inlined, as FirstKey.
+  // fit in 32 bits. Always inlined, like FirstKey.
   [[gnu::always_inline]] constexpr bool Sees(int64_t query, int64_t key, int64_t head) const {
     if (key > query || key < FirstKey(query)) return false;
     return !has_holes() || SeesBlock(query, key, head);
   }
-  // Returns true if query head `head` of the query at `query` sees those keys up to its own that
-  // are in the block of `key`. The pattern must have holes.
+  // Returns true if query head `head` of the query at `query` sees the block of `key`, except for
+  // later keys. The pattern must have holes.
   [[gnu::always_inline]] constexpr bool SeesBlock(int64_t query, int64_t key, int64_t head) const {
     const auto length = static_cast<uint32_t>(tokens);
     const uint32_t key_block = static_cast<uint32_t>(key) / length;
@@ -98,8 +98,8 @@ struct AttentionPattern {
     const int64_t earlier = std::max<int64_t>(0, (num_tokens - 1) / tokens + 1 - local_blocks);
     return std::min(num_tokens, (local_blocks + (earlier + stride - 1) / stride) * tokens);
   }
-  // Returns the most keys that the KV cache must keep between two steps of one token each, while a
-  // sequence grows to `num_tokens`: those from FirstKey of the next query on, and its own.
+  // Returns the most keys that the KV cache must hold while a sequence grows to `num_tokens`, one
+  // token a step. A step needs the keys from FirstKey of its query up to the query's own.
   constexpr int64_t MostKept(int64_t num_tokens) const {
     return rule < Rule::kWindow ? num_tokens : std::min(tokens, num_tokens);
   }

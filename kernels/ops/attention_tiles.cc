@@ -5,13 +5,13 @@
 namespace quire::kernels {
 namespace {
 
-// Returns the number of heads after which the tiles that a head sees repeat.
+// Returns a period p: heads h and h + p see the same tiles.
 int64_t HeadPeriod(const AttentionPattern& pattern) {
   return pattern.has_holes() && pattern.head_step != 0 ? pattern.stride : 1;
 }
 
-// Counts the heads [first_head, first_head + num_heads) for which the rule does not hide the tile
-// that begins at `key` from the query at `query`. A tile after the query counts as not hidden.
+// Counts the heads [first_head, first_head + num_heads) that see, from the query at `query`, the
+// tile that begins at `key`. A tile after the query counts as seen.
 int64_t NumSeeing(const AttentionPattern& pattern, int64_t query, int64_t key, int64_t first_head,
                   int64_t num_heads) {
   int64_t count = 0;
@@ -32,8 +32,8 @@ std::vector<SeenTile> SeenTiles(const AttentionPattern& pattern, const Attention
     const int64_t begin = tile * tile_keys, end = begin + tile_keys;
     bool whole = end <= rows.first_query + 1 && pattern.FirstKey(rows.last_query) <= begin;
     if (pattern.has_holes()) {
-      // The first query is the nearest one to each tile before it, so no later query sees a tile
-      // that is hidden from the first.
+      // The first query is nearest to the tiles before it. If it does not see such a tile, no later
+      // query sees it.
       if (NumSeeing(pattern, rows.first_query, begin, rows.first_head, num_heads) == 0) continue;
       whole = whole &&
               NumSeeing(pattern, rows.last_query, begin, rows.first_head, num_heads) == num_heads;

@@ -42,15 +42,15 @@ class TileLists {
 
   void Clear();
   // Returns the list of `rows`, for a pattern with holes. The pattern and tile_keys must be the
-  // same in all calls after Clear. Queries of the same tile share a list, so a tile that contains
-  // one of the queries never counts as whole.
+  // same in all calls after Clear. Queries in the same tile share a list. Not all see all keys of
+  // that tile, so it never counts as whole.
   Range Add(const AttentionPattern& pattern, const AttentionRows& rows, int64_t tile_keys);
 
   const std::vector<SeenTile>& tiles() const { return tiles_; }
 
  private:
-  // The tile of the first query, the tile of the last query, the first head modulo the number of
-  // heads after which tiles repeat, and the number of heads.
+  // The tile of the first query, the tile of the last query, the first head modulo HeadPeriod
+  // (attention_tiles.cc), and the number of heads.
   using Key = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
   std::vector<SeenTile> tiles_;

@@ -8,8 +8,8 @@
 namespace quire::kernels {
 namespace {
 
-// The largest block length, count of local blocks and stride of a pattern. With them, the products
-// and sums of AttentionPattern::SeesBlock fit in 32 bits.
+// The upper limit of a pattern's block length, local_blocks and stride. Up to it, the products and
+// sums of AttentionPattern::SeesBlock fit in 32 bits.
 constexpr int64_t kMostOfBlocks = 1 << 16;
 
 absl::Status ValidateBlocks(const AttentionPattern& pattern) {

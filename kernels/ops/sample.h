@@ -51,7 +51,7 @@ struct SampleRow {
   int64_t row = 0;     // a row of SampleArgs::logits; works may share a row
   int32_t given = -1;  // -1: the token is drawn
   int32_t draw = -1;   // the element of SampleArgs::drawn that becomes the drawn id
-  // How many of the likeliest tokens to list beside the row's token. Without a value, a drawn token
+  // The number of likeliest tokens to list in addition to the row's token. If unset, a drawn token
   // gets no log-probability.
   std::optional<int32_t> num_top;
   DrawParams params;
@@ -64,8 +64,8 @@ struct SampleRow {
   // Read only for penalties.
   std::span<const int32_t> tokens;  // the prompt, then generated tokens
   int64_t prompt_len = 0;
-  // The element of SampleArgs::drawn that is the last generated token, which `tokens` then lacks;
-  // or -1.
+  // The element of SampleArgs::drawn that holds the last generated token, if `tokens` lacks it;
+  // else -1.
   int32_t previous = -1;
 };
 
@@ -103,12 +103,12 @@ class PreparedSampler {
   virtual ~PreparedSampler() = default;
 };
 
-// `rows`, and what they refer to, must live until the op has run, and `results` too.
+// `rows`, all that they refer to, and `results` must live until the op has run.
 struct SampleArgs {
   TensorView logits;                // [num_rows, num_ids]  f32, num_ids at most vocab_size
   std::span<const SampleRow> rows;  // in memory of the host
-  // [max_draws]  int32. The op reads the tokens of the call before and writes those of this call. A
-  // draw that fails writes 0.
+  // [max_draws]  int32. The op reads the previous call's tokens and writes this call's. A draw that
+  // fails writes 0.
   TensorView drawn;
   PreparedSampler* sampler = nullptr;
   // Overwritten when the op runs: (*results)[i] is the result of rows[i]. The result is Internal if

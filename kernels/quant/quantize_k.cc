@@ -61,7 +61,7 @@ struct AffineFit {
   float scale = 0.0f;
   float minimum = 0.0f;
   float spread = 0.0f;     // sum((q - mean q)^2), the cost of an error of the scale
-  float explained = 0.0f;  // the explained part of the weights' squared distances from their mean
+  float explained = 0.0f;  // the part of sum((x - mean x)^2) that the fit explains
 };
 
 // Returns the fit of the weights x = y + low, from sums over y. Sums over x would be inexact if the
@@ -101,10 +101,10 @@ AffineFit FitSubBlock(const float* x) {
       if (fit.explained > best.explained + std::abs(best.explained) * kRounding) best = fit;
     }
   };
-  // Tries each number from 1 to 15 as the highest code, and 0 as the lowest. If the weights came
-  // from a block of this type and one of them had the code 0, one of these tries gives the exact
-  // weights. Among equally good fits, the first is kept, which has the smallest scale. The second
-  // loop starts from 12 to 18 steps, in half steps, with three rounds each.
+  // The first loop tries each number from 1 to 15 as the highest code, and 0 as the lowest. If the
+  // weights came from a block of this type and one of them had the code 0, one of these tries gives
+  // the exact weights. Of equally good fits, the earliest is kept: it has the smallest scale. The
+  // second loop tries 12, 12.5, ..., 18 levels, with three rounds each.
   for (int levels = 15; levels > 0; --levels) search(static_cast<float>(levels), 1);
   for (int halves = 24; halves <= 36; ++halves) search(static_cast<float>(halves) / 2.0f, 3);
   return best;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Quantises to K-quants. A K-quant has two levels: a block has a scale of scales, and the scales of
-// its sub-blocks are themselves codes.
+// Quantises to K-quants. A K-quant has two levels: the scales of sub-blocks are codes, and the
+// block has a scale for these codes.
 
 #include "kernels/quant/weight_blocks.h"
 

@@ -38,7 +38,7 @@ Sampler::Sampler(const SamplerSpec& spec, int num_lanes)
       num_drawable_(spec.vocab_size),
       holes_(spec.without_piece),
       end_ids_(spec.end_ids) {
-  // Ids without a piece at the end of the vocabulary, the padding of many models, only shorten the
+  // At the end of the vocabulary, ids without a piece (padding in many models) only shorten the
   // row. Any other id without a piece is a hole and costs a copy of the row.
   for (; !holes_.empty() && holes_.back() == num_drawable_ - 1; holes_.pop_back()) --num_drawable_;
   lanes_.reserve(num_lanes);

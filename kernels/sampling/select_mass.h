@@ -27,7 +27,7 @@ int64_t SelectMass(std::vector<Element>& elements, double mass, const KeyFn& key
                    const WeightFn& weight) {
   constexpr int kIntervals = 256;
   constexpr int64_t kSortBelow = 48;
-  // Elements before `low` are selected and weigh `before` together. Elements from `high` on are not
+  // Elements before `low` are selected, and weigh `before` in all. Those from `high` on are not
   // selected.
   auto low = elements.begin();
   auto high = elements.end();

@@ -14,8 +14,8 @@ namespace quire::kernels::sampling {
 void ApplyTopK(int32_t top_k, KeptSet& kept);
 
 // Keeps the fewest ids, the likeliest first, whose probabilities add up to at least top_p.
-// Probabilities are normalised over the ids kept so far. An id thus stays when the likelier ids
-// have less than top_p together, as in HF transformers and vLLM. Among ids tied at the cut, the
+// Probabilities are normalised over the ids kept so far. So an id stays if all likelier ids
+// together have less than top_p, as in HF transformers and vLLM. Among ids tied at the cut, the
 // lower ones stay. Does nothing if top_p is 1.
 void ApplyTopP(float top_p, KeptSet& kept);
 

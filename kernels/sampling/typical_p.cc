@@ -9,8 +9,8 @@
 namespace quire::kernels::sampling {
 namespace {
 
-// The lowest depth, (logit - max) / temperature. Lower depths are raised to it, so that depths stay
-// finite at any temperature. The weight is 0 long before this depth.
+// The lower bound on depth = (logit - max) / temperature, which keeps depths finite at any
+// temperature. Weights are 0 long before this depth.
 constexpr double kLowestDepth = -1e9;
 
 }  // namespace

@@ -95,9 +95,9 @@ StreamSink::StreamSink(const StreamSinkOptions& options, Egress& egress, StreamW
 
 bool StreamSink::CanTake(int32_t num_deltas) const {
   base::MutexLock lock(mu_);
-  // An empty buffer takes any number of deltas, even more than max_deltas. If it refused, a request
-  // that adds more than max_deltas in one step would wait for ever. If the reader has disconnected,
-  // CanTake returns true, because Put drops the deltas.
+  // An empty buffer takes any number of deltas, even more than max_deltas. Otherwise a request that
+  // adds more than max_deltas in one step would wait for ever. After the reader has disconnected,
+  // Put drops all deltas, so CanTake returns true.
   if (waiting_.empty() || reader_gone_) return true;
   const bool full = waiting_.num_deltas() + num_deltas > options_.max_deltas ||
                     waiting_.num_bytes() >= options_.max_bytes;

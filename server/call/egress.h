@@ -48,7 +48,7 @@ class Egress {
   };
 
   Egress();
-  ~Egress();  // pumps the outlets that were woken before, and joins the thread
+  ~Egress();  // pumps the outlets that have been woken, and joins the thread
   Egress(const Egress&) = delete;
   Egress& operator=(const Egress&) = delete;
 
@@ -88,7 +88,7 @@ class StreamWriter {
  public:
   virtual ~StreamWriter() = default;
   // Starts a write. When the write has ended, the writer must call StreamSink::OnWriteDone.
-  // `summary` is not null with the last message.
+  // `summary` is null until the last message.
   virtual void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) = 0;
   // Ends the RPC. Close is the last call on a writer, which may be destroyed when Close returns.
   virtual void Close(const absl::Status& status, const engine::RequestSummary& summary) = 0;
@@ -183,7 +183,7 @@ class UnaryWriter {
 };
 
 // Collects the deltas of all samples until the request has ended. The caller must set
-// GenerateParams::answers_at_once. The engine then limits the output, which the sink must keep in
+// GenerateParams::answers_at_once, so that the engine limits the output that the sink keeps in
 // memory.
 class UnarySink : public engine::TokenSink,
                   public Egress::Outlet,

@@ -35,8 +35,8 @@ struct SocketAddress {
   socklen_t size = 0;
 };
 
-// Returns the address at which this machine itself reaches a listener at `address`. That is
-// loopback for 0.0.0.0 and [::]. Returns Unavailable when the host has no address.
+// Returns the address by which this machine can connect to a listener at `address`: loopback for
+// 0.0.0.0 and [::]. Returns Unavailable when the host has no address.
 absl::StatusOr<SocketAddress> ResolveLocal(const ListenAddress& address);
 
 // Returns the local port of a socket.

@@ -74,7 +74,7 @@ void WarnOfExpiry(const PemFile& file, absl::Time not_after) {
        {"not_after", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", not_after, absl::UTCTimeZone())}});
 }
 
-// Makes an encrypted key an error. OpenSSL's default would ask for a password on the terminal.
+// Rejects an encrypted key. By default OpenSSL would ask for a password on the terminal.
 int NoPassword(char*, int, int, void*) { return -1; }
 
 absl::StatusOr<Key> PrivateKey(const PemFile& file) {

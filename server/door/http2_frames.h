@@ -86,8 +86,8 @@ std::string GoawayFrame(uint32_t last_stream, Http2Error error, std::string_view
 // sends the other answers, and the table must stay in step with gRPC's own.
 std::string TrailersOnlyFrame(uint32_t stream, int code, std::string_view message);
 
-// Returns true when a header block neither changes nor uses HPACK's dynamic table. Such a block has
-// only literals with literal names, and none of them is indexed.
+// Returns true only if a header block has just literals with literal names, and none of them is
+// indexed. Such a block neither changes nor uses HPACK's dynamic table.
 bool LeavesTableAlone(std::span<const uint8_t> block);
 
 }  // namespace quire::server::door

@@ -208,7 +208,7 @@ void Http2Watch::BeginHeaders() {
     headers_frame_ = frame;
     header_bytes_ = 0;
     if (frame.stream <= last_stream_) {
-      // If the stream was hidden, gRPC never saw it, and would start a call for these HEADERS.
+      // gRPC never saw a hidden stream, so it would start a call for these HEADERS.
       if (!streams_.Has(frame.stream)) return CutOff(Cut::kProtocol, "HEADERS of a closed stream");
       // These HEADERS are trailers. gRPC clients send no trailers, so trailers count against
       // Http2Limits::idle_frames.

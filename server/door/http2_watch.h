@@ -68,7 +68,7 @@ class Http2Watch {
 
   size_t unfinished_bytes() const { return streams_.unfinished_bytes(); }
   size_t num_streams() const { return streams_.size(); }
-  // Returns true when a stream waits for the rest of its message.
+  // Returns true when a stream waits for a whole message.
   bool waits() const { return streams_.waits(); }
 
  private:
@@ -132,7 +132,7 @@ class Http2Watch {
 
   TokenBucket resets_, pings_, settings_, idle_frames_;
   // Set by each HEADERS or DATA frame of the server. The client's next PING is then not counted,
-  // because clients send a PING after such a frame to measure the path to the server.
+  // because clients ping after such frames to estimate the bandwidth-delay product.
   bool ping_is_free_ = false;
   int64_t acks_due_ = 0;   // SETTINGS and PINGs of the server that the client has not answered
   int window_credit_ = 0;  // WINDOW_UPDATEs that the server's answers allow the client

@@ -48,11 +48,11 @@ class RequestStreams {
   bool Has(uint32_t id) const { return streams_.contains(id); }
   bool IsAnswered(uint32_t id) const;
   size_t size() const { return streams_.size(); }
-  // Returns true when the stream that was opened last exceeds this connection's limit of streams,
-  // or its part of the limit for all connections (Http2Limits::total_streams).
+  // Returns true when the newest stream exceeds this connection's limit of streams, or this
+  // connection's part of the limit for all connections (Http2Limits::total_streams).
   bool are_too_many() const;
   size_t unfinished_bytes() const { return unfinished_bytes_; }
-  // Returns true when a stream waits for the rest of its message.
+  // Returns true when a stream waits for a whole message.
   bool waits() const { return num_waiting_ > 0; }
   // Returns the stream that holds the most bytes.
   std::optional<uint32_t> Largest() const;

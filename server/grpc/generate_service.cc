@@ -35,7 +35,7 @@ class GenerateCall {
   GenerateCall& operator=(const GenerateCall&) = delete;
 
   // Returns the parameters of the request in `bytes`. Reads the request id before the other checks,
-  // because the log shows their errors with the id.
+  // so that the log shows the id with their errors.
   template <typename Request>
   absl::StatusOr<engine::GenerateParams> Read(const grpc::ByteBuffer& bytes) {
     has_message_ = HasMessage(bytes);

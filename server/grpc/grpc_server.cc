@@ -55,9 +55,8 @@ void SetMilliseconds(grpc::ServerBuilder& builder, const char* argument, absl::D
       argument, static_cast<int>(absl::ToInt64Milliseconds(std::min(value, absl::Hours(24)))));
 }
 
-// Keeps the gRPC library initialized for the rest of the process. Otherwise the library would shut
-// down with its last user, and that user would wait for a gRPC thread that may be polling for 10
-// seconds.
+// Keeps the gRPC library initialized for the rest of the process. Otherwise its last user would
+// shut it down, and might wait 10 seconds for a gRPC thread that is polling.
 void KeepGrpcUp() {
   static const bool up = (::grpc_init(), true);
   static_cast<void>(up);

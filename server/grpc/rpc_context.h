@@ -54,8 +54,8 @@ std::unique_ptr<grpc::Service> MakeTokenService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
 
 // Parses `bytes` into `message`. Returns InvalidArgument when the bytes are not a message of that
-// type, or when a string in it is not UTF-8. Our services parse messages themselves because gRPC
-// would answer a message that it cannot parse with UNIMPLEMENTED and no text.
+// type, or when a string in it is not UTF-8. Our services parse messages themselves, because gRPC
+// would answer an unparsable message with UNIMPLEMENTED and no text.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message);
 // Returns false if the client or the door reset the call before its message arrived. gRPC calls the
 // handler even for such a call. Handlers neither count nor log it, because it is not a request.

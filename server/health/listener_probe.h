@@ -22,8 +22,8 @@ enum class ListenerTls { kNone, kServer, kMutual };
 class ListenerProbe {
  public:
   // `address` is the listener's address. `announce` gets the local port of each call before the
-  // call connects, so that no limit of connections applies to the call. `announce` may be empty.
-  // Returns Unavailable when the host has no address.
+  // call connects, so that connection limits do not apply to it. `announce` may be empty. Returns
+  // Unavailable when the host has no address.
   static absl::StatusOr<ListenerProbe> Create(const ListenAddress& address, ListenerTls tls,
                                               std::function<void(uint16_t)> announce);
 

@@ -40,8 +40,8 @@ class BackgroundText {
   BackgroundText(const BackgroundText&) = delete;
   BackgroundText& operator=(const BackgroundText&) = delete;
 
-  // Asks for a text whose making begins after this call, and returns the number of that text. All
-  // calls that come while a text is being made share the next text.
+  // Asks for a text that is begun after this call, and returns the text's number. All calls that
+  // come while a text is being made share the next text.
   int64_t Ask();
   // Returns the newest text, or nullopt if there is none or Take has already returned it. A text
   // answers every Ask that returned the text's number or a lower one.

@@ -111,10 +111,9 @@ absl::Status Identities::Add(const std::vector<IdentityLine>& lines) {
   return absl::OkStatus();
 }
 
-// Makes a principal. If there are other tenants (`has_others`), the principal's tenant may run at
-// most 7/8 of max_num_seqs sequences, and must leave room in the queue. If limits.max_running is
-// set, it is the limit of running sequences instead. If limits.max_waiting is set, it is the limit
-// of the queue instead.
+// Makes a principal. If there are other tenants (`has_others`), the principal's tenant must leave
+// them about 1/8 of max_num_seqs sequences and room in the queue. If limits.max_running is set, it
+// replaces the first rule. If limits.max_waiting is set, it replaces the second.
 Principal Identities::MakePrincipal(std::string name, std::string tenant,
                                     const TenantFields& limits, bool has_others) const {
   const int32_t places = context_.max_num_seqs;

@@ -194,8 +194,8 @@ TEST_P(CudaEngineTest, AloneAsAmongOthers) {
   harness->ExpectIdleIsEmpty();
 }
 
-// In bfloat16 the first layer runs on tensor cores and the second, whose values are longer than its
-// keys, on the plain kernel. Each step needs a plan of each.
+// In bfloat16 the first layer runs on tensor cores. The second has longer values than keys and runs
+// on the plain kernel. Each step needs a plan for both.
 TEST_P(CudaEngineTest, LayersWithOtherHeadsAloneAsAmongOthersAndAfterAHit) {
   const GenerateParams params = SampledParams(RandomIds(37, 1), 12, 42);
   const auto make = [&] { return EngineHarness::TinyUneven(Options()); };

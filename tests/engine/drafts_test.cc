@@ -19,7 +19,7 @@ using testing::HarnessOptions;
 using testing::MakeHarness;
 using testing::RandomIds;
 
-// Draws from three ids alone, so that any three tokens have soon occurred before.
+// Draws from only three ids, so that any run of three tokens soon repeats.
 GenerateParams FewIds(uint32_t seed, int32_t max_tokens) {
   GenerateParams params = GreedyParams(RandomIds(20 + seed % 30, seed), max_tokens);
   params.sampling.allowed_token_ids = {65, 66, 97};
@@ -34,8 +34,8 @@ class DraftsTest : public ::testing::TestWithParam<MakeHarness> {
     options.max_draft_tokens = 5;
     return GetParam()(options);
   }
-  // Runs all requests at once on an engine with drafts. Expects that each sample equals that of an
-  // engine without drafts, on which the request runs alone. Returns the engine's counts.
+  // Runs all requests together on an engine with drafts. Expects the samples that each request
+  // gives alone on one without drafts. Returns the counts of the engine with drafts.
   Stats ExpectAllSame(const std::vector<GenerateParams>& all, const HarnessOptions& options = {}) {
     const auto harness = Make(options);
     const auto sinks = harness->SubmitTogether(all);
@@ -63,8 +63,7 @@ class DraftsTest : public ::testing::TestWithParam<MakeHarness> {
 TEST_P(DraftsTest, ALoneRequestTakesFewerSteps) {
   const Stats stats = ExpectAllSame({FewIds(1, 200)});
   EXPECT_EQ(stats.generated_tokens, 200);
-  // One step computes the prompt. Each later step draws one token, and those after its accepted
-  // drafts.
+  // One step computes the prompt. Each later step draws one token besides its accepted drafts.
   EXPECT_EQ(stats.steps, 200 - stats.accepted_tokens);
 }
 
@@ -96,8 +95,8 @@ TEST_P(DraftsTest, WithStops) {
   std::vector<GenerateParams> all;
   for (uint32_t i = 0; i < 24; ++i) {
     GenerateParams params = FewIds(i, 150);
-    // The prompt has most runs of three of the allowed ids, so the tokens that stop the request
-    // are often drafted.
+    // The prompt has most of the 27 runs of three allowed ids, so the tokens that stop the request
+    // are often drafts.
     TokenIds& prompt = std::get<TokenIds>(params.prompt);
     for (const int32_t id : RandomIds(60, i)) {
       prompt.push_back(params.sampling.allowed_token_ids[static_cast<size_t>(id) % 3]);

@@ -19,7 +19,7 @@ using testing::RandomIds;
 using testing::StepGate;
 
 TEST(EngineCountsTest, WhatWaitsCountsOnceAndNoLongerThanItWaits) {
-  // Two requests run on 18 blocks of 16 tokens. Every other request has to wait.
+  // Two requests run on 18 blocks of 16 tokens. All other requests have to wait.
   const auto harness = EngineHarness::Fake({.num_blocks = 18, .max_num_seqs = 2});
   StepGate gate(*harness);
   const auto older = harness->Submit(GreedyParams(RandomIds(100, 1), 100));

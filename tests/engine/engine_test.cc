@@ -226,7 +226,7 @@ TEST(EngineTest, AStopStringEndsTheSequenceInTheScheduler) {
   const auto harness = EngineHarness::Fake();
   const GenerateParams params = GreedyParams(RandomIds(20, 1), 30);
   const CollectingSink::Sample whole = harness->Generate(params);
-  // The stop string is the text of two neighbouring ASCII tokens, so it crosses a token border.
+  // The stop string is the text of two neighbouring ASCII tokens, so it spans a token boundary.
   const auto both_ascii = [](int32_t a, int32_t b) { return a < 128 && b < 128; };
   const auto pair = std::ranges::adjacent_find(whole.token_ids, both_ascii);
   ASSERT_NE(pair, whole.token_ids.end());

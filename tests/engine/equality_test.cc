@@ -169,7 +169,7 @@ TEST_P(EqualityTest, SamplesAlsoSurvivePreemption) {
   const auto sinks = harness->SubmitTogether({SampledParams(RandomIds(90, 5), 100, 3), params});
   for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
   for (int32_t k = 0; k < 3; ++k) ExpectSame(sinks[1]->sample(k), calm->sample(k));
-  // The older request is never preempted, so every preemption is of a sample of `params`.
+  // The older request is never preempted, so only samples of `params` are preempted.
   const Usage usage = sinks[1]->summary().usage;
   const Stats stats = harness->engine().stats();
   EXPECT_GE(usage.num_preemptions, 2);

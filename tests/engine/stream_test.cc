@@ -114,7 +114,7 @@ TEST_P(StreamTest, AfterPreemption) {
     all.push_back(StreamParams(RandomIds(30 + 60 * i, 50 + i), 250, i + 1));
     alone.push_back(Alone(all.back()));
   }
-  // 13 blocks are enough for both requests, but not also for the copies that a first shift makes.
+  // 13 blocks hold both requests, but have no room for the copies that a first shift makes.
   const auto harness = Make({.num_blocks = 13});
   const auto sinks = harness->SubmitTogether(all);
   int64_t recomputed = 0;
@@ -245,8 +245,8 @@ TEST(StreamReferenceTest, AgreesWithACacheThatIsAListOfTokens) {
         const double want = naive.Push(prompt[i])[prompt[i + 1]];
         largest = std::max(largest, std::abs(got[i].chosen.logprob - want));
       }
-      // decoder_test bounds the error of a logit of such models by about 3e-4. A log-probability is
-      // the difference of two such numbers, and a key is rounded up to five times here instead of
+      // decoder_test bounds the error of a logit of such models by about 3e-4. A log-probability
+      // subtracts a log-sum-exp with the same bound. A key is rounded up to five times here, not
       // once.
       EXPECT_LT(largest, 1e-3);
       RecordProperty("largest_error", std::to_string(largest));

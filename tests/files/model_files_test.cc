@@ -106,7 +106,7 @@ TEST(ModelFilesTest, VectorsAreFloat32WhateverTheirType) {
 }
 
 // llama.cpp's own quantizer made the blocks, and PyPI's gguf made the expected floats
-// (make_quantised_goldens.py). The floats must be equal to the bit.
+// (make_quantised_goldens.py). The floats must be bitwise equal.
 TEST(ModelFilesTest, QuantisedTensorsMeanTheGoldenFloats) {
   constexpr int64_t kRows = 2;
   constexpr int64_t kCols = 512;

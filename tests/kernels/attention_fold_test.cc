@@ -42,8 +42,8 @@ constexpr AttentionPattern kPatterns[] = {
     // The last chunks begin at 8400, inside a segment, and at 6000, inside a super-segment.
     AttentionPattern::Chunk(700),
     AttentionPattern::Chunk(3000),
-    // Rules with holes. The heads see different blocks. Under the last two, whole segments are
-    // hidden, among them first segments of super-segments.
+    // Patterns with holes. In the first two, the heads see different blocks. The last two hide
+    // whole segments, some at the start of super-segments.
     AttentionPattern::Blocks(64, 3, 8, 1),
     AttentionPattern::Blocks(64, 1, 17, 3),
     AttentionPattern::Blocks(256, 2, 15, 0),

@@ -71,7 +71,7 @@ TEST(AttentionPatternTest, BlocksAreSeenByHead) {
   }
 }
 
-// The blocks of Phi-3-small's published rule: 64 keys, the last 16 blocks, and every eighth one.
+// Phi-3-small's published rule. A block has 64 keys. A query sees the last 16 and every eighth.
 TEST(AttentionPatternTest, TheBlocksOfPhi3Small) {
   constexpr AttentionPattern kPattern = AttentionPattern::Blocks(64, 16, 8, 1);
   constexpr int64_t kQuery = 40 * 64;
@@ -137,7 +137,7 @@ TEST(AttentionPatternTest, SeenTilesFollowFromTheDefinitionOfTheRule) {
   EXPECT_GT(num_whole, 100);
 }
 
-// Lists of random work, of which some have one list in common.
+// Builds tile lists for random rows. Some rows share a list.
 TEST(AttentionPatternTest, SharedListsHoldTheSeenTiles) {
   int num_shared = 0;
   EXPECT_TRUE(rc::check([&] {

@@ -87,7 +87,7 @@ TEST(CpuAttentionPlanTest, ItemsReadEverySpanThatARowSeesOnceAndNoOther) {
                   .ok());
     num_divided += plan.merges().empty() ? 0 : 1;
     std::map<SpanOfWork, int> read = SpansRead(plan);
-    // The queries of each item, once: the pieces of a divided item have the same ones.
+    // The query count of each item. All pieces of a divided item share one entry.
     std::map<std::tuple<int32_t, int32_t, int32_t>, int32_t> work;
     for (const CpuAttentionPlan::Item& item : plan.items()) {
       work[{item.seq, item.first_query, item.kv_head}] = item.num_queries;

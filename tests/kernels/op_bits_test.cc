@@ -208,8 +208,8 @@ std::string QkvLines(Backend& backend) {
   return lines;
 }
 
-// Adds the attention of some tokens of a sequence of 331: first chunks of the prompt, then decodes
-// of the last three tokens.
+// Adds the outputs of a sequence of 331 tokens: three chunks of the prompt, then decodes of the
+// last three tokens.
 void AddAttention(PoisonedCache& cache, const SequenceData& sequence,
                   const PagedAttentionArgs& args, BitHash& hash) {
   hash.AddAll(cache.Attend({{&sequence, 0, 19}, {&sequence, 256, 257}}, args));

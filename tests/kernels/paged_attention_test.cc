@@ -177,8 +177,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{2, 1, 256, 16, DType::kF16}, {}, 40},   // the widest head
         Case{{7, 1, 40, 16, DType::kF32}, {}, 70},    // an odd group
         Case{{40, 1, 16, 16, DType::kF32}, {}, 20},   // more heads than a work item has rows
-        // Values that are shorter and longer than the keys: by a part of a vector, from one vector
-        // to many, and as in MiMo-V2-Flash.
+        // Values that are shorter or longer than the keys. The dims 192 and 128 are those of
+        // MiMo-V2-Flash.
         Case{{3, 1, 24, 16, DType::kF16, 8}, {}, 600},
         Case{{6, 2, 8, 16, DType::kF32, 72}, {}, 300},
         Case{{2, 1, 8, 16, DType::kF32, 256}, {}, 40},
@@ -223,8 +223,8 @@ INSTANTIATE_TEST_SUITE_P(
               .alibi = true,
               .sinks = true},
              330},
-        // Heads of groups of 1, 2 and 4 that see different blocks. The last tokens are the last of
-        // a block, the first of a block, and inside one.
+        // Heads see different blocks, in groups of 1, 2, 4 and 5 heads. The last token is the last
+        // or the first of a block, or inside one.
         Case{{3, 3, 16, 16, DType::kF32}, {.pattern = AttentionPattern::Blocks(64, 2, 3, 1)}, 640},
         Case{{4, 2, 16, 16, DType::kF16}, {.pattern = AttentionPattern::Blocks(64, 1, 4, 1)}, 641},
         Case{{8, 2, 8, 32, DType::kBF16}, {.pattern = AttentionPattern::Blocks(64, 2, 8, 1)}, 1111},

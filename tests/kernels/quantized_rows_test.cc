@@ -61,7 +61,7 @@ void ExpectQuantized(const Group& group, int64_t block, int64_t row, const float
   }
 }
 
-// Expects that nothing of `block`, which is not part of the work, was written.
+// Expects that nothing was written to `block`, which is not part of the work.
 void ExpectUntouched(const Group& group, int64_t block) {
   for (int64_t i = block * group.places; i < (block + 1) * group.places; ++i) {
     const auto at = static_cast<size_t>(i);

@@ -61,7 +61,7 @@ TwoCalls SampleTwice(kernels::Backend& backend, int64_t num_ids) {
     work.position = 2;
     if (work.given < 0) work.draw = num_draws++;
   }
-  // The second call goes on in another order: draw i follows draw 6 - i.
+  // Draw i of the second call continues draw 6 - i of the first.
   std::vector<SampleRow> next = works;
   for (SampleRow& work : next) {
     work.position = 3;

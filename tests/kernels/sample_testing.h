@@ -1,6 +1,6 @@
 #pragma once
 
-// Two calls of the op Sample, of which the second goes on from the first.
+// Two calls of the op Sample. The second continues the first.
 
 #include <cstdint>
 #include <string>
@@ -15,10 +15,10 @@ struct TwoCalls {
   std::vector<int32_t> drawn;  // SampleArgs::drawn after the second call
 };
 
-// Enqueues two calls and then waits for both. The calls draw in every way that has a stage of its
-// own, from rows that several works share, and compute log-probabilities of given tokens. The works
-// of the second call use tokens of the first that the host does not know yet. `num_ids` is the
-// length of a row, at least 90.
+// Enqueues two calls and then waits for both. Their works use every sampling stage, and some works
+// share a row. One work of each call computes the log-probability of a given token. The works of
+// the second call use tokens of the first that the host does not know yet. `num_ids` is the length
+// of a row, at least 90.
 TwoCalls SampleTwice(kernels::Backend& backend, int64_t num_ids);
 
 // Returns all ids and log-probabilities, bit for bit, one row per line.

@@ -69,7 +69,7 @@ class FakeEngine : public engine::Engine {
   engine::Stats stats() const override;
   engine::Liveness liveness() const override;
   static constexpr int64_t kFlushedBlocks = 7;
-  // Answers at once, on the thread of the caller, that kFlushedBlocks blocks were freed.
+  // Calls `done` with kFlushedBlocks immediately, on the caller's thread.
   void FlushPrefixCache(engine::FlushDone done) override { std::move(done)(kFlushedBlocks); }
   void StartDrain() override;
   absl::Status WaitIdle(absl::Duration timeout) override;

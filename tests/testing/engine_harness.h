@@ -101,9 +101,8 @@ class EngineHarness {
   std::unique_ptr<engine::Engine> engine_;
 };
 
-// Returns a list of everything that an idle engine should not keep, such as sequences and held
-// blocks, and of blocks that are neither free nor cached. Returns an empty string if there is
-// nothing to list.
+// Lists everything that an idle engine should not keep, such as sequences and held blocks, and all
+// blocks that are neither free nor cached. Returns an empty string if there is nothing to list.
 std::string WhatIsKept(const engine::Stats& stats);
 
 using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);

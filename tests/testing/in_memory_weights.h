@@ -46,11 +46,11 @@ struct TinyLlamaShape {
 // each layer; if empty, every query sees all keys up to its own.
 std::vector<engine::LayerSpec> LayersOf(const TinyLlamaShape& shape,
                                         std::span<const kernels::AttentionPattern> patterns = {});
-// Returns the tensors of a Llama, with values by the rule of InMemoryWeights::AddRandom. The
-// tensors have the names of Hugging Face, or of GGUF if `gguf_naming`. With GGUF names, the rows of
-// Q and K are in interleaved rotary order.
+// Returns the tensors of a Llama. Their values follow the rule of InMemoryWeights::AddRandom. Their
+// names are those of Hugging Face, or of GGUF if `gguf_naming`. With GGUF names, the rows of Q and
+// K are in interleaved rotary order.
 InMemoryWeights MakeTinyLlama(const TinyLlamaShape& shape, bool gguf_naming = false);
-// Returns the tensors of a model, with values by the rule of InMemoryWeights::AddRandom.
+// Returns a model's tensors, whose values follow InMemoryWeights::AddRandom's rule.
 InMemoryWeights MakeRandomWeights(const engine::ModelConfig& config,
                                   const engine::TensorNames& names);
 

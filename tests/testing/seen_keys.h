@@ -1,6 +1,6 @@
 #pragma once
 
-// The keys that a head of a query sees, from the definition of each rule of AttentionPattern.
+// The keys that a query sees in one head, by the definition of each AttentionPattern rule.
 
 #include <cstdint>
 

@@ -54,9 +54,9 @@ class Budget {
   bool CheckValueDepth(int32_t depth) {
     return depth <= limits_.max_value_depth || Fail("values nest too deep");
   }
-  // Enters one level. Each call that returns true needs one Leave(). A limit of the depth is not
-  // enough, because the stack that a level takes depends on the node and on the compiler. So the
-  // stack, which grows downwards, is limited as well.
+  // Enters one level. Each call that returns true needs one Leave(). A depth limit is not enough,
+  // because the stack that a level takes depends on the node and on the compiler. So the stack,
+  // which grows downwards, is limited as well.
   bool Enter() {
     if (depth_ >= limits_.max_depth || stack_base_ - StackPosition() > limits_.max_stack_bytes) {
       return Fail("the template recurses too deep");

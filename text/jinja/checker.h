@@ -10,7 +10,7 @@ namespace quire::jinja {
 
 // Binds each filter and test to its function. Returns an InvalidArgument error that names the first
 // unsupported filter, test or method, and its line. So an unsupported template fails when the model
-// loads, not during a chat as in Jinja2.
+// loads, not during a chat.
 absl::Status Check(Body& body);
 
 }  // namespace quire::jinja

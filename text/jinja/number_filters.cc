@@ -143,7 +143,7 @@ absl::StatusOr<Value> Round(Evaluator&, const Value& input, const CallArguments&
   if (method == "common") {
     if (input.is_integral()) return Value::Int(input.as_int());
     if (!std::isfinite(number)) return input;
-    // As Python does, rounds to the decimal nearest to the exact value, ties to even.
+    // Like Python, rounds the exact value to `precision` decimals, ties to even.
     return Value::Float(
         std::strtod(absl::StrFormat("%.*f", static_cast<int>(precision), number).c_str(), nullptr));
   }

@@ -23,7 +23,7 @@ bool Equal(const Value& left, const Value& right, Budget& budget);
 absl::StatusOr<bool> Compare(CompareOp op, const Value& left, const Value& right, Budget& budget);
 absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget& budget);
 
-// Returns object[begin:end:step]. A part that the template leaves out is given as none.
+// Returns object[begin:end:step]. A part that the template omits is none.
 absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value& end,
                             const Value& step, Budget& budget);
 

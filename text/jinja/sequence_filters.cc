@@ -30,7 +30,7 @@ absl::StatusOr<Items> SortKeys(Evaluator& evaluator, const Items& items,
   Items keys;
   for (const Value& item : items) {
     if (!attribute || attribute->is_none()) {
-      // As in Jinja2, the key is a list of one item. Lists are compared by `<` only at their first
+      // As in Jinja2, the key is a list of one item. Comparing lists uses `<` only on the first
       // unequal items. So equal items of a type without `<`, such as none, do not fail.
       keys.push_back(Value::List({SortKey(item, case_sensitive)}));
       continue;
@@ -262,7 +262,7 @@ absl::StatusOr<Value> GroupBy(Evaluator& evaluator, const Value& input,
   ASSIGN_OR_RETURN(const Items items, Iterate(input, evaluator.budget()));
   const std::optional<Value> if_undefined =
       bound[1] && bound[1]->is_none() ? std::nullopt : bound[1];
-  Items keys, pairs;  // an element of `pairs`: the attribute unchanged, the item, the sort key
+  Items keys, pairs;  // each element: (original attribute, item, sort key)
   for (const Value& item : items) {
     ASSIGN_OR_RETURN(const Value key, LookUpPath(evaluator, item, *bound[0], if_undefined));
     keys.push_back(SortKey(key, Flag(bound[2])));

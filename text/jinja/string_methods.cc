@@ -176,7 +176,7 @@ absl::StatusOr<Value> Partition(Evaluator& evaluator, const Value& self,
 
 // Returns the part of the text between the code points `start` and `end`. Both have the same
 // meaning as in Python's find and startswith. Returns nothing when `start` is after `end` or after
-// the end of the text. Sets *first to `start`, counted from the beginning of the text.
+// the end of the text. Sets *first to `start`, with a negative `start` resolved.
 absl::StatusOr<std::optional<std::string_view>> Window(const Value& self,
                                                        const std::optional<Value>& start,
                                                        const std::optional<Value>& end,

@@ -29,8 +29,8 @@ class Template {
 
   // Renders the template. `context` is an object that holds the global names of the template; the
   // order of keys is kept. An InvalidArgument error has the text that the template passes to
-  // raise_exception, or the line and the description of an error. An exceeded limit is also such an
-  // error.
+  // raise_exception, or the line and description of an error. Exceeding a limit is also
+  // InvalidArgument.
   absl::StatusOr<std::string> Render(const nlohmann::ordered_json& context, absl::Time now,
                                      const Limits& limits = {}) const;
 

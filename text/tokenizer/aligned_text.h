@@ -10,7 +10,7 @@
 
 namespace quire::text {
 
-// A range of input bytes, half open. 32 bits suffice: the frontend limits a prompt far below 4 GiB.
+// A range of input bytes, half open. 32 bits suffice: the frontend keeps prompts far below 4 GiB.
 struct ByteRange {
   uint32_t begin = 0;
   uint32_t end = 0;

@@ -29,8 +29,8 @@ struct NamedPreTokenizer {
 
 // Conversion tries the names in this order and takes the first that produces the right tokens.
 // Among names that split alike, the best known comes first. A pre-tokenizer that splits off each
-// digit comes before one that keeps digits together: qwen2 before llama-bpe, viking before bloom.
-// If no token of a vocabulary has two digits, both can produce the right tokens.
+// digit comes before one that keeps digits together (qwen2 before llama-bpe, viking before bloom):
+// both can produce the right tokens if no token has two digits.
 const std::vector<NamedPreTokenizer>& Table() {
   static const auto* const table = [] {
     const GgufPreTokenizer gpt2{.patterns = {kGpt2}};

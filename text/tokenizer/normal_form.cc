@@ -22,7 +22,7 @@ bool IsCompatible(NormalForm form) {
   return form == NormalForm::kNfkc || form == NormalForm::kNfkd;
 }
 
-// Returns a byte b, such that `form` changes no character whose first UTF-8 byte is below b.
+// Returns a byte b such that `form` changes no character whose first UTF-8 byte is below b.
 uint8_t FirstChangedByte(NormalForm form) {
   return form == NormalForm::kNfc ? 0xCC : 0x80;  // 0xCC is the first byte of U+0300
 }

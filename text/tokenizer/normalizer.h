@@ -29,8 +29,8 @@ class Normalizer {
   void Add(Step step, int64_t max_shrink = 0);
 
   bool empty() const { return steps_.empty(); }
-  // Returns the largest number of bytes of a text that may become one byte of the normalized text;
-  // 0 if no bound is known.
+  // Returns the most input bytes that one byte of normalized text can stand for; 0 if no bound is
+  // known.
   int64_t max_shrink() const { return max_shrink_; }
   // Returns the normalized text, or nothing when no step changes the text.
   std::optional<AlignedText> Apply(const TextPart& part) const;

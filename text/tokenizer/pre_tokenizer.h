@@ -29,10 +29,10 @@ struct SplitText {
 class PreTokenizer {
  public:
   void AddSplit(Regex pattern, SplitBehavior behavior, bool invert);
-  // Adds a step that rewrites each word, for example by a prefix space or by "▁" for " ".
+  // Adds a step that rewrites each word. It may prepend a space, or replace " " by "▁".
   void AddEdit(Normalizer edit) { steps_.emplace_back(std::move(edit)); }
-  // Makes the patterns that are added later see the text in GPT-2's byte alphabet, as in Hugging
-  // Face after the ByteLevel step. The resulting words are still bytes of the text.
+  // Patterns added after this call see the text in GPT-2's byte alphabet, as in Hugging Face after
+  // the ByteLevel step. The resulting words are still bytes of the text.
   void AddByteAlphabet() { byte_alphabet_ = true; }
 
   // True if the words hold every byte of the text.

@@ -35,10 +35,10 @@ class Tokenizer {
   virtual std::vector<EncodedToken> Encode(std::string_view text,
                                            const EncodeOptions& options) const = 0;
 
-  // Returns the bytes that a token appends to a text. They are " word" for "Ġword" or "▁word", and
-  // the text of the token for a special token. A byte-level token may append a part of a UTF-8
-  // character. Returns nothing for an id that is not in [0, vocab_size()); a model that pads its
-  // vocabulary has such ids.
+  // Returns the bytes that a token appends to a text: " word" for "Ġword" or "▁word", and its own
+  // text for a special token. A byte-level token may append a part of a UTF-8 character. Returns
+  // nothing for an id that is not in [0, vocab_size()); a model that pads its vocabulary has such
+  // ids.
   virtual std::string_view TokenBytes(int32_t id) const = 0;
   // Returns the token as the vocabulary writes it ("Ġword"), for display. Returns an empty string
   // for an unused id and for an id that is not in [0, vocab_size()).
@@ -47,9 +47,9 @@ class Tokenizer {
   // this vocabulary, and the padding ids of the model beyond the end of this vocabulary.
   std::vector<int32_t> IdsWithoutPiece(int64_t model_vocab_size) const;
   virtual bool IsSpecial(int32_t id) const = 0;
-  // Returns the largest number of bytes of a text that one token covers. So a text of n bytes has
-  // at least n / max_token_bytes tokens. Returns 0 if no bound is known, for example because white
-  // space is dropped.
+  // Returns the most bytes of a text that one token can cover. So a text of n bytes has at least n
+  // / max_token_bytes tokens. Returns 0 if no bound is known, for example because white space is
+  // dropped.
   virtual int64_t max_token_bytes() const = 0;
   // Returns true if decoding from the start of a text drops a leading space of the first token.
   virtual bool strips_leading_space() const = 0;

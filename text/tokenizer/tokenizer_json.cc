@@ -69,7 +69,7 @@ absl::Status ReadAddedTokens(const json& added_tokens, TokenizerParts& parts) {
       parts.added_tokens.Add(std::move(added));
       continue;
     }
-    // This token is searched in the normalized text, so its content is normalized too.
+    // This token is matched in the normalized text, so its content is normalized too.
     if (const auto normal = parts.normalizer.Apply({.text = added.content}))
       added.content = normal->text;
     parts.normalized_added_tokens.Add(std::move(added));
@@ -122,9 +122,9 @@ std::vector<int32_t> ReadIds(const json& value, size_t vocab_size) {
   return ids;
 }
 
-// Returns true if add_bos_token and add_eos_token of tokenizer_config.json decide which special
-// tokens surround a text, instead of the post-processor in tokenizer.json. The transformers library
-// does so for some of its tokenizer classes.
+// Returns true if add_bos_token and add_eos_token of tokenizer_config.json override the special
+// tokens of the post-processor in tokenizer.json. The transformers library does so for some of its
+// tokenizer classes.
 bool ConfigRulesTemplate(const json& tokenizer_config) {
   const json& name = JsonMember(tokenizer_config, "tokenizer_class");
   if (!name.is_string()) return false;

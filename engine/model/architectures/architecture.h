@@ -31,7 +31,7 @@ struct Architecture {
   kernels::RopeLayout gguf_rope_layout = kernels::RopeLayout::kHalfSplit;
   // Does what read_hf does, with the metadata of a GGUF file. Null: the architecture is not read
   // from GGUF. Sizes and ropes[0] have been read before. Biases, a norm of queries and keys, and a
-  // tied head are found later, by their tensors.
+  // tied head are found later from the tensors.
   absl::Status (*read_gguf)(GgufFields& fields, ModelDraft& draft) = nullptr;
   TensorNames (*gguf_names)(const LayerSpec& layer) = nullptr;
   // Writes the metadata other than sizes, norms and ropes[0]. Null: no GGUF files are written.

@@ -36,7 +36,7 @@ TensorNames BaichuanNames(const LayerSpec&) {
 }
 
 // Tells 7B from 13B by the number of layers, as llama.cpp does. In a second-generation file, the
-// writer must have given the head unit rows.
+// head's rows must have unit length.
 absl::Status ReadBaichuanGguf(GgufFields& fields, ModelDraft& draft) {
   constexpr int64_t kLayersOf7B = 32, kLayersOf13B = 40;
   if (draft.num_hidden_layers == kLayersOf7B) return absl::OkStatus();

@@ -55,7 +55,7 @@ constexpr TensorNames kBloomNames = {.prefix = "transformer.",
                                      .up = "mlp.dense_h_to_4h",
                                      .down = "mlp.dense_4h_to_h"};
 
-// In GGUF files the rows of the fused projection are in another order than in Hugging Face's files:
+// GGUF files order the rows of the fused projection differently from Hugging Face's files:
 // llama.cpp's converter stacks all queries, all keys and all values.
 absl::Status ReadBloomGguf(GgufFields&, ModelDraft& draft) {
   draft.norm = kernels::NormKind::kLayerNorm;

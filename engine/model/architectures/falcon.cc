@@ -94,7 +94,7 @@ TensorNames FalconNames(const LayerSpec& layer) {
   return names;
 }
 
-// In GGUF files the rows of the fused projection are in another order than in Hugging Face's files:
+// GGUF files order the rows of the fused projection differently from Hugging Face's files:
 // llama.cpp's converter stacks all queries, all keys and all values. llama.cpp's graph for Falcon
 // has no ALiBi, so none is set here. The graph approximates GELU with tanh, but Falcon was trained
 // with exact GELU, which is set here.

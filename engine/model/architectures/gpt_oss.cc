@@ -1,5 +1,5 @@
 // gpt-oss (arXiv:2508.10925) with weights that are not packed in MXFP4. Every layer has a mixture
-// of experts, with biases and a clamped gate. Heads have sinks. Every other layer has a window.
+// of experts, with biases and a clamped gate. Heads have sinks. Layers 0, 2, ... have a window.
 
 #include <array>
 

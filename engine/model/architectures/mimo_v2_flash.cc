@@ -98,8 +98,8 @@ absl::Status CheckPublishedKeys(const HfFields& fields, const ModelDraft& draft)
 // Returns true if the layer has a window in a model without layer_types.
 bool HasWindow(int64_t layer) { return layer != 0 && (layer + 1) % 6 != 0; }
 
-// Checks hybrid_layer_pattern, which is 1 for each layer with a window. ReadLayerPatterns has
-// accepted layer_types.
+// Checks hybrid_layer_pattern, which is 1 for each layer with a window. ReadLayerPatterns must run
+// first.
 absl::Status CheckHybridLayers(const HfFields& fields, int64_t num_layers) {
   if (num_layers < 1 || num_layers > kMaxLayers) return absl::OkStatus();  // see Complete()
   const nlohmann::json* types = fields.Find("layer_types");

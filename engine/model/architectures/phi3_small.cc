@@ -47,7 +47,7 @@ absl::Status ReadFeedForward(const HfFields& fields, FeedForwardSpec& spec) {
   std::string activation;
   RETURN_IF_ERROR(fields.String("hidden_act", "gegelu", activation));
   if (activation != "gegelu") return fields.Wrong("hidden_act", "gegelu");
-  // The same function as gpt-oss's: the gate is x * sigmoid(1.702 * x), and 1 is added to the rest.
+  // The same function as gpt-oss's: the gate is x * sigmoid(1.702 * x), and 1 is added to `up`.
   spec.activation = kernels::Activation::kClampedSiluMul;
   RETURN_IF_ERROR(fields.Float("gegelu_limit", std::nullopt, spec.activation_limit));
   spec.bias = true;

@@ -1,5 +1,5 @@
 // Qwen 2 and 2.5 (arXiv:2407.10671, 2412.15115) are Llamas with biases on queries, keys and values.
-// Qwen 3 (arXiv:2505.09388) has no biases, and a norm of each head of queries and keys.
+// Qwen 3 (arXiv:2505.09388) has no biases, but a norm of each head of queries and keys.
 
 #include <array>
 

@@ -13,8 +13,8 @@ namespace quire::engine {
 struct RopeOutside {
   bool partial_rotary = false;   // false: a partial_rotary_factor other than 1 is refused
   int64_t longrope_context = 0;  // the trained context of longrope; 0: longrope is refused
-  // true: longrope's factor of cosines and sines is short_mscale, which must equal long_mscale, if
-  // the object has them; false: they are refused
+  // true: short_mscale, if present, is longrope's factor of cosines and sines, and long_mscale must
+  // equal it; false: both are refused
   bool longrope_mscale = false;
 };
 // Reads one object: rope_scaling of transformers 4, or rope_parameters of transformers 5, which

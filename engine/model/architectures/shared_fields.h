@@ -15,7 +15,7 @@
 
 namespace quire::engine {
 
-// Sets head_dim to hidden_size / num_attention_heads. The division must be even. `heads_key` and
+// Sets head_dim to hidden_size / num_attention_heads, which must be whole. `heads_key` and
 // `width_key` name the two fields in the error.
 absl::Status ReadEvenHeadDim(const HfFields& fields, const char* heads_key, const char* width_key,
                              ModelDraft& draft);

@@ -51,7 +51,7 @@ class StackPointer {
   void Prepare(void* bottom, size_t bytes, void (*entry)()) {
     const uintptr_t end = reinterpret_cast<uintptr_t>(bottom) + bytes;
     void** top = reinterpret_cast<void**>(end & ~uintptr_t{15});
-    *--top = nullptr;  // in place of a return address, so that the stack looks as after a call
+    *--top = nullptr;  // in place of a return address, as the stack has one after a call
     *--top = reinterpret_cast<void*>(entry);
     for (int saved_register = 0; saved_register < 6; ++saved_register) *--top = nullptr;
     top_ = top;

@@ -103,8 +103,8 @@ class EmulatorsOwn {
   EmulatorsOwn& operator=(const EmulatorsOwn&) = delete;
 
   // Leave() sets the number of EmulatorsOwn objects to 0 and returns the old number. Return()
-  // restores the old number. So code between the two calls has a number of its own. This code is
-  // another fiber, or the scope of a KernelsOwn object.
+  // restores it. Code between the two calls counts only its own objects. This code is another
+  // fiber, or the scope of a KernelsOwn object.
   static int Leave() {
     const int depth = depth_;
     depth_ = 0;

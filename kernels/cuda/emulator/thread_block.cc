@@ -111,8 +111,8 @@ bool ThreadBlock::RunReadyThreads() {
                                                 : RunReadyThreadsOf(order_);
 }
 
-// Runs the first warp in warp_order_ that can continue. One call in 64, on average, first shuffles
-// warp_order_. So, unless it must wait, one warp runs ahead of the others for about 64 calls.
+// Runs the first warp in warp_order_ that can continue. On average, one call in 64 first shuffles
+// warp_order_. So one warp runs ahead of the others for about 64 calls, unless it must wait.
 // Returns false if no warp can continue.
 bool ThreadBlock::RunReadyThreadsOfOneWarp() {
   if (random_() % 64 == 0) std::shuffle(warp_order_.begin(), warp_order_.end(), random_);
@@ -151,8 +151,8 @@ void ThreadBlock::Suspend() {
   running_->fiber.Suspend();
 }
 
-// The function that each fiber runs. A fiber runs one thread of each block of the grid, block after
-// block. All these threads have the same number.
+// The function that each fiber runs. A fiber has one thread number. It runs the thread of this
+// number in each block, block after block.
 void ThreadBlock::ThreadMain() {
   for (;;) {
     ThreadBlock& block = current();
@@ -170,7 +170,7 @@ void ThreadBlock::FinishThread() {
     running_->state = Thread::State::kDone;
     warps_[running_->warp].ended |= 1u << running_->lane;
     --num_live_;
-    // The thread that ends may be the last one for which the others wait at __syncthreads.
+    // The other threads may wait at __syncthreads only for this thread, which ends.
     Barrier& barrier = barriers_[0];
     if (!barrier.arrived.empty() && static_cast<int>(barrier.arrived.size()) == num_live_) {
       OpenBarrier(barrier);

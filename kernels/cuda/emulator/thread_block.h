@@ -76,9 +76,9 @@ struct Thread {
 
   CopyQueue copies;
 
-  // ThreadSanitizer synchronizes on the addresses of these members. before_meeting: the accesses of
-  // this thread before it meets others. after_meeting: the accesses of all threads that met, which
-  // happen before this thread continues.
+  // ThreadSanitizer synchronizes on the addresses of these members. before_meeting orders this
+  // thread's earlier accesses before the meeting. after_meeting orders the accesses of all threads
+  // that met before this thread continues.
   char before_meeting = 0;
   char after_meeting = 0;
 };
@@ -112,8 +112,8 @@ class ThreadBlock {
   // Suspends the running thread until Wake() is called with it.
   void Wait(const char* for_what, Where where);
   void Wake(Thread& thread);
-  // Orders memory at a meeting point. All accesses by the threads `members` before the meeting
-  // happen before all their accesses after it.
+  // Orders the memory accesses of the threads in `members`: those before their meeting precede
+  // those after it.
   template <typename Members>
   static void OrderMemory(const Members& members);
 
@@ -162,9 +162,9 @@ class ThreadBlock {
   bool waited_for_previous_launch_ = false;
   Thread* running_ = nullptr;
   absl::Status failure_;
-  // ThreadSanitizer synchronizes on the addresses of these members. start_: the host's work before
-  // the block happens before each thread starts. end_: the work of all threads happens before the
-  // block ends.
+  // ThreadSanitizer synchronizes on the addresses of these members. start_ orders the host's
+  // earlier work before the work of each thread. end_ orders the work of all threads before the end
+  // of the block.
   char start_ = 0;
   char end_ = 0;
 };

@@ -86,9 +86,9 @@ void CheckDescriptor(uint64_t descriptor, Where where) {
 
 struct Product {
   std::array<WgmmaProduct, kWarpgroupSize> thread;
-  // A copy of the accumulators, made when this product was issued. They then hold poison. Empty if
-  // an earlier product in flight has the same accumulators: the earlier product runs first, and
-  // this product reads its result from the accumulators.
+  // A copy of the accumulators, made when this product was issued. Since then the accumulators hold
+  // poison. Empty if an earlier product in flight has the same accumulators: it runs first and
+  // leaves its result there for this product.
   std::vector<std::array<float, kWgmmaAccumulators>> initial;
   Where where;
 };

@@ -57,10 +57,10 @@ class WorkQueue {
     std::shared_ptr<const Command> command;
     std::weak_ptr<const CommandList> recording;
     bool is_recorded = false;
-    // Copies of the host source and of the host target from when the command was enqueued. Source
-    // and target must still equal the copies when the command runs; an empty copy is not compared.
+    // Copies of the host source and the host target, made when the command was enqueued. Source and
+    // target must still equal the copies when the command runs; an empty copy is not compared.
     // `source` is empty if an earlier command writes the source. `target` is empty if an earlier
-    // command reads the target, and becomes empty when an earlier command writes the target.
+    // command reads the target, and is cleared when an earlier command writes it.
     std::vector<char> source, target;
   };
 

@@ -235,7 +235,7 @@ TEST_F(FrontendTest, ATextThatCannotFitIsNeverTokenized) {
               }),
               StartsWith("continuations[0]: want at most 256 "));
   EXPECT_EQ(tokenizer.num_bytes, 2);
-  // A text of this length could have few enough tokens, so the frontend tokenizes it.
+  // A text of this length may fit the token limit, so the frontend tokenizes it.
   EXPECT_THAT(message([&](auto& p) { p.prompt = std::string(most, 'a'); }),
               StartsWith("prompt: want at most 63 tokens"));
   EXPECT_EQ(tokenizer.num_bytes, 2 + most);

@@ -103,7 +103,7 @@ TEST_F(WindowsTest, AHitIsTheLongestThatEveryWindowCanContinue) {
   BlockManager blocks(Config(2));
   Compute(blocks, 1, Iota(30));
   blocks.Release(1);
-  // Sequence 2 takes the window blocks that sequence 1 released first. These blocks held the first
+  // Sequence 2 takes the window blocks that sequence 1 released earliest. They held the first
   // tokens of sequence 1.
   Compute(blocks, 2, Iota(26, 1000));
   EXPECT_GT(blocks.window_stats(1).num_taken_away, 0);

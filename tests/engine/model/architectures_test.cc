@@ -223,7 +223,7 @@ TEST(ArchitecturesTest, LayersMayHaveHeadsOfTheirOwn) {
   last.num_kv_heads = last.num_heads - 1;
   EXPECT_THAT(message(), HasSubstr("num_key_value_heads: want a divisor of num_attention_heads"));
   last = good.layers.back().attention;
-  // The rope turns all 16 elements of a key, so a layer that it turns must not have shorter keys.
+  // RoPE rotates all 16 elements of a key, so a layer with RoPE must not have shorter keys.
   last.key_dim = 8;
   EXPECT_EQ(message(), "config.json: rope dimensions: want 2 to 8, got 16");
   last.rope = -1;
@@ -582,8 +582,8 @@ TEST(ArchitecturesTest, ReadsAMimoV2Flash) {
   }
 }
 
-// The keys of the published config.json that transformers derives, and its other spelling of the
-// window, which counts the tokens before the query.
+// The published config.json has keys that transformers derives, and another key for the window,
+// which counts the tokens before the query.
 TEST(ArchitecturesTest, ReadsThePublishedKeysOfAMimoV2Flash) {
   json file = Mimo();
   file.update(json::parse(R"({"swa_num_attention_heads": 8, "swa_num_key_value_heads": 4,

@@ -1,6 +1,6 @@
-// Tests whole models on the CUDA backend, on the device of this build. The logits must be within
-// their bound of the saved logits. The generated tokens must be those of the CPU backend, in any
-// chunks and any batch.
+// Tests whole models on the CUDA backend with this build's device. The logits must match the saved
+// logits within their bound. The generated tokens must equal those of the CPU backend, for any
+// chunks and batch.
 
 #include <algorithm>
 #include <cmath>

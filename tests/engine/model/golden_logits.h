@@ -22,10 +22,10 @@ struct GoldenLogits {
 
 GoldenLogits ReadGoldenLogits(const nlohmann::json& entry);
 
-// Expects that no logit differs from the golden one by more than the bound. At every position where
-// the largest golden logit exceeds the second largest by more than twice the bound, expects the
-// same argmax. Expects at least 99 % of the positions to be such positions. Prints the largest
-// error, the bound, the number of such positions, and the smallest margin.
+// Expects that no logit differs from the golden one by more than the bound. A position is decided
+// if its largest golden logit exceeds the second largest by more than twice the bound. Expects the
+// same argmax at decided positions, and 99 % or more decided positions. Prints the largest error,
+// the bound, the number of decided positions, and the smallest margin.
 void ExpectAgreement(std::string_view name, const GoldenLogits& golden, const Logits& logits);
 
 }  // namespace quire::testing

@@ -27,7 +27,7 @@ class ModelRunner {
                                                  .max_model_len = 256,
                                                  .block_size = 16};
 
-  // `model` was made for kLimits on `backend`. The backend must outlive the runner.
+  // `model` must be made on `backend` for kLimits. `backend` must outlive this.
   ModelRunner(std::unique_ptr<engine::Model> model, kernels::Backend& backend)
       : backend_(backend),
         model_(std::move(model)),

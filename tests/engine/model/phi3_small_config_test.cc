@@ -98,7 +98,7 @@ TEST(Phi3SmallConfigTest, ScalesThatAreAbsentAreOne) {
   EXPECT_EQ(config->logit_scale, 1.0);
 }
 
-// The published class has defaults other than 1 for keys that are absent.
+// For an absent key, the published class has a default other than 1.
 TEST(Phi3SmallConfigTest, ScalesAreNamed) {
   for (const char* key : {"mup_use_scaling", "mup_embedding_multiplier", "mup_width_multiplier"}) {
     json file = Phi3Small();

@@ -122,7 +122,7 @@ TEST_F(DraftingTest, WrongDraftsInARowPauseDraftsForLongerAndLonger) {
   Plan();
   Complete({1});
   int32_t other = 50;
-  // After another token it takes three decodes until 1, 1, 1 have come again.
+  // After a different token, three decodes pass before 1, 1, 1 comes again.
   for (const int32_t pause : {0, 3, 3, 7, 15, 15}) {
     int32_t num_without = 0;
     for (; Plan().empty(); ++num_without) Complete({1});
@@ -177,7 +177,7 @@ TEST_F(DraftingTest, ADraftLeavesABlockForEachSequence) {
     Add({5, 6, 7, 5, 6, 7});
     Plan();
     Complete({1, 5});
-    // Each sequence holds two blocks. The drafts of the first would need a third.
+    // Each sequence holds two blocks. With drafts, sequence 1 needs a third block.
     if (num_blocks == 6) {
       EXPECT_THAT(Plan(), IsEmpty());
     } else {
@@ -186,7 +186,7 @@ TEST_F(DraftingTest, ADraftLeavesABlockForEachSequence) {
   }
 }
 
-// With drafts in all of a step's room, no other sequence could ever start.
+// If drafts filled a step, no other sequence could ever start.
 TEST_F(DraftingTest, DraftsLeaveATokenForAStart) {
   Restart({.max_num_batched_tokens = 5, .max_tokens_with_drafts = 64});
   Add({1, 2, 3, 1, 2, 3});

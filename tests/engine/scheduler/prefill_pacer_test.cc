@@ -89,8 +89,8 @@ TEST(PrefillPacerTest, OneSlowStepOfDecodesIsForgottenThoughEveryOtherHasPrompts
   }
 }
 
-// Streams and prompts come and go on a random machine. Then the pacer is told a time for one step
-// that is wrong by a random factor.
+// Streams and prompts come and go on a random machine. For one step, the pacer is told the time
+// multiplied by a random factor.
 TEST(PrefillPacerTest, WhateverOneStepTookTheLimitIsSoonCalmAndNoStepIsPlannedTooLong) {
   std::mt19937 random(1);
   const auto between = [&](double low, double high) {

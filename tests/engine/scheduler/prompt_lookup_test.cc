@@ -56,7 +56,7 @@ TEST(PromptLookupTest, AppendsToTheDraftsOfOthers) {
 }
 
 // A sequence grows by several tokens between calls, past several sizes of the table. A full table
-// may forget tokens, but it never gives older ones than the search.
+// may miss a match, but never gives an older one than the search.
 TEST(PromptLookupTest, EqualsASearchFromTheEnd) {
   int num_found = 0, num_forgotten = 0;
   EXPECT_TRUE(rc::check([&] {

@@ -128,8 +128,8 @@ class Simulation {
   // Counts the tokens that a scoring entry scores for its k-th sample. Returns the token that the
   // entry yields for that sample.
   SampledToken Score(const StepPlanEntry& entry, const Row& row, int32_t k);
-  // Draws the tokens of an entry with drafts up to the first that is not the drafted one.
-  // contexts[i] is the hash of all tokens up to the i-th of the entry.
+  // Draws the tokens of an entry with drafts, until one differs from its draft or ends the sample.
+  // contexts[i] hashes all tokens up to the entry's i-th.
   static void Verify(const StepPlan& plan, const StepPlanEntry& entry, const Row& row,
                      const std::vector<uint64_t>& contexts, SampledTokens& sampled);
   void Note(std::vector<FinishedSequence> finished);

@@ -152,9 +152,9 @@ TEST(StartOrderTest, AShorterOnePassesNobodyOfAnotherTimeTenantPriorityOrDeadlin
   }
 }
 
-// Returns how many small requests start before a large request that came earlier than they did. The
-// large request needs 20 of 24 blocks, and arrives while another request runs. After that, a small
-// request arrives before each step, at intervals of `between`.
+// Returns how many small requests overtake an older, large request. The large request needs 20 of
+// 24 blocks, and arrives while another request runs. Then, before each step, the clock advances by
+// `between` and a small request arrives.
 int StartsBeforeTheLargeOne(absl::Duration between) {
   Simulation simulation(
       {.num_blocks = 24, .scheduler = {.headroom_blocks = 0, .starts_per_oldest = 1000}});

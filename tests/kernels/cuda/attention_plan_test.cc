@@ -116,7 +116,7 @@ TEST(CudaAttentionPlanTest, FixedLaunchesAreOfDecodes) {
 }
 
 // Checks that the items of a unit cover exactly the keys from the first key that the query at
-// `first` sees to the query at `last`.
+// `first` sees to the key at `last`.
 void CheckKeys(const AttentionPattern& pattern, const std::vector<AttentionItem>& items,
                int32_t first, int32_t last) {
   int32_t key = items.front().key_begin;
@@ -321,14 +321,14 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
   }));
 }
 
-// A fixed split limits the partial rows of a request, whatever the lengths of the request. It also
-// limits the number of pieces to kFixedSplitPieces or to the number of units, whichever is larger.
+// With a fixed split, the limit on the partial rows of a request does not depend on its lengths.
+// The number of pieces is at most kFixedSplitPieces or the number of units, whichever is larger.
 TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
   EXPECT_TRUE(rc::check([] {
     Lengths request = AnyLengths();
     const int32_t group = request.shape.heads.num_heads / request.shape.heads.num_kv_heads;
     request.query = {*rc::gen::element(1, 5, 64, 700, 8192, 40000)};
-    // A list of the tiles of a context of 2^30 tokens would take seconds.
+    // With holes, the plan lists its tiles, which would take seconds at 2^30 tokens.
     request.context = {request.query[0] +
                        (request.shape.pattern.has_holes()
                             ? *rc::gen::element(0, 1000, 20000)

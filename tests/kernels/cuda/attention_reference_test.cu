@@ -80,7 +80,7 @@ TEST(AttentionReferenceTest, AgreesWithDoublesInEveryThreadOrder) {
     // The batch has a whole prompt, a chunk of a longer prompt, an empty query, and decodes at the
     // edges of a tile.
     c.sequences = {{37, 37}, {70, 9}, {5, 0}, {1, 1}, {32, 1}, {33, 1}, {100, 2}};
-    // Longer chunks and decodes, of which heads see different blocks.
+    // Longer chunks and decodes, whose heads see different blocks.
     if (c.pattern.has_holes()) {
       c.sequences.insert(c.sequences.end(), {{330, 12}, {448, 1}, {449, 1}, {700, 1}});
     }

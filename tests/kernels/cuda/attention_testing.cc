@@ -71,7 +71,7 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
     const int64_t row = int64_t{c.num_kv_heads} * (c.head_dim + c.value_dim());
     const std::vector<float> rows = Normal(2 * seed + 1, sequence.context_len * row);
     const int32_t first_position = sequence.context_len - sequence.query_len;
-    // Returns true if a query of this step sees the key in a head of `kv_head`.
+    // Returns true if a query head of `kv_head` sees `key` in this step.
     const auto is_seen = [&](int64_t key, int64_t kv_head) {
       const int64_t group = c.num_heads / c.num_kv_heads;
       for (int64_t q = std::max<int64_t>(first_position, key); q < sequence.context_len; ++q) {

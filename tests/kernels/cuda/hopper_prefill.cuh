@@ -208,8 +208,8 @@ __device__ void AttendTiles(const PrefillParams& p, const PrefillTile& tile, int
       max[h] = new_max[h];
       total[h] *= correction[h];
     }
-    // Packs all weights before the first wgmma. If a thread wrote the operands of a wgmma while
-    // another is in flight, the compiler would run the wgmmas one after another.
+    // Packs all weights before the first wgmma. If a thread wrote operands of a wgmma while another
+    // was in flight, the compiler would serialize the wgmmas.
     uint32_t weights[8][4];
 #pragma unroll
     for (int j = 0; j < 64; ++j) {

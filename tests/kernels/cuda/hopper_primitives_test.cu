@@ -74,8 +74,8 @@ TEST_F(HopperPrimitivesTest, MbarriersCountArrivalsPhaseAfterPhase) {
 
 // --- Registers
 
-// Tests that the values in a thread's registers stay when the thread's warpgroup gives up registers
-// or gets more.
+// Tests that a thread's registers keep their values when its warpgroup gives up registers or gets
+// more.
 __global__ void __launch_bounds__(384, 1)
     RegistersKernel(const __grid_constant__ HandOverParams p) {
   const int thread = static_cast<int>(threadIdx.x);

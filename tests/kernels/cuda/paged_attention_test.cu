@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
         // The query at position 127 sees the keys from 64 on, and the query at 128 the keys from 65
         // on. So key 64 is the only key of its tile that the second query must not see.
         AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Window(64)},
-        // The first query is the last of its chunk, and the second begins the next one.
+        // The first query ends its chunk, and the second begins the next chunk.
         AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Chunk(64)}));
 
 template <typename T>
@@ -154,14 +154,14 @@ constexpr int32_t kHeadDims[] = {32, 64, 80, 96, 112, 128, 256};
 
 struct RandomCase {
   AttentionCase attention;
-  // The index of one sequence. Its query length needs the row tile that the seed selects. With a
-  // fixed split, its context is long enough to be cut into pieces.
+  // The index of the sequence whose query length requires the row tile of the seed. With a fixed
+  // split, its context is long enough to be cut into pieces.
   size_t pinned = 0;
 };
 
 // Chooses head_dim, block_size and row tile by `seed` modulo 7, 4 and 3. The dtype alternates from
-// seed to seed, in the opposite order in every second run of 28 seeds. So the seeds 0 to 55 give
-// every combination of head_dim, block_size and dtype. The seeds 0 to 83 give every combination of
+// seed to seed, and the alternation is reversed every 28 seeds. So the seeds 0 to 55 give every
+// combination of head_dim, block_size and dtype. The seeds 0 to 83 give every combination of
 // head_dim, row tile and dtype.
 RandomCase MakeRandomCase(uint64_t seed) {
   std::mt19937_64 engine(seed);
@@ -250,8 +250,8 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
   EXPECT_EQ(shapes_seen.size(), 56u);
 }
 
-// Runs every kernel that reads listed tiles: decodes and chunks of prompts, of 1, 2 and 4 row
-// tiles, with equal cuts and with a fixed split, and in heads that see different blocks.
+// Runs every kernel that reads listed tiles, with 1, 2 and 4 row tiles. The cases are decodes and
+// prompt chunks, with equal cuts or a fixed split. Most heads see different blocks.
 TEST(CudaPagedAttentionBatchTest, EveryKernelOfListedTilesAgreesWithDoubles) {
   std::set<std::tuple<DType, int32_t>> kernels_seen;
   int num_cut = 0;

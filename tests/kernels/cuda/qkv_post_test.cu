@@ -1,5 +1,5 @@
-// Tests QkvPost on CUDA, which prepares the rows of the fused projection and writes them to the
-// cache, against plain loops in three thread orders.
+// Tests QkvPost on CUDA against plain loops in three thread orders. The op prepares the rows of the
+// fused projection and writes them to the cache.
 
 #include <algorithm>
 #include <cmath>
@@ -70,8 +70,8 @@ void NormSection(std::span<Bounded> x, std::span<const float> weight, NormKind k
   }
   for (const Bounded& b : x) squares += (b.value - mean) * (b.value - mean);
   const double inverse = 1.0 / std::sqrt(squares / size + eps);
-  // StepOpsTest.NormAgreesWithDoubles has 24 here. The caller may have added a bias to `x` before
-  // the norm, which is one rounding more. Its error is relative to the largest element.
+  // Counts one rounding more than StepOpsTest.NormAgreesWithDoubles, because the caller may have
+  // added a bias to `x`. The error of that sum is relative to the largest element.
   const double relative = (size / 32 + 25) * kOneOperation;
   for (size_t i = 0; i < x.size(); ++i) {
     const double w = weight[i % weight.size()];

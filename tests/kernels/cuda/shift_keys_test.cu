@@ -1,5 +1,5 @@
-// Tests ShiftKeys on CUDA, which moves cached keys to earlier positions, against plain loops in
-// three thread orders.
+// Tests ShiftKeys on CUDA against plain loops in three thread orders. The op moves cached keys to
+// earlier positions.
 
 #include <cmath>
 #include <memory>

@@ -121,8 +121,8 @@ TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
       const testing::TestWeight weight = testing::RandomWeight(type, 2, kCols, seed);
       RC_ASSERT(RoundTrip(type, weight.values) == weight.values);
     }
-    // Quantizing to Q8_0 computes the scale as the largest magnitude in the block divided by 127.
-    // So each block gets a code of -127 and no code of -128.
+    // Quantizing to Q8_0 sets the scale to the largest magnitude in the block divided by 127. So
+    // each block here has a code -127 and no code -128.
     testing::TestWeight weight = testing::RandomWeight(WeightType::kQ8_0, 2, kCols, seed);
     for (size_t i = 0; i < weight.bytes.size(); ++i) {
       if (weight.bytes[i] == std::byte{0x80} && i % 34 >= 2) weight.bytes[i] = std::byte{0};

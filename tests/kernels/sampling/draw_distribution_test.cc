@@ -1,4 +1,4 @@
-// The ids that Sampler draws have the probabilities that the stages leave.
+// Tests that ids are drawn with their probabilities after all stages.
 
 #include <cmath>
 #include <cstdint>
@@ -61,8 +61,8 @@ TEST_P(DistributionTest, DrawsWithTheProbabilitiesThatAreLeft) {
     std::map<int32_t, int64_t> counts;
     std::vector<int32_t> tokens;
     for (int64_t i = 0; i < kDraws; ++i) {
-      // Each token increases the position by one. The id of the tokens, kNumIds, is outside the
-      // row, so no penalty applies.
+      // Each token increases the position by one. Every token is kNumIds, which is outside the row,
+      // so no penalty applies.
       if (!over_seeds) tokens.push_back(kNumIds);
       const absl::StatusOr<SampledRow> sampled =
           sampler.Sample(logits, {.params = GetParam().params,

@@ -104,8 +104,8 @@ void CheckFeasible(const Request& request, int32_t vocab_size) {
               prompt_len + request.max_tokens <= longest)
       << prompt_len << " + " << request.max_tokens;
   for (const int32_t id : request.prompt_ids) QUIRE_CHECK(id >= 0 && id < vocab_size) << id;
-  // All samples must fit into an empty cache at once. Without a window they share the whole blocks
-  // of the prompt.
+  // An empty cache must hold all samples together. Without a window, they share the full blocks of
+  // the prompt.
   const int64_t n = request.params.sampling.n;
   if (window.on()) {
     QUIRE_CHECK(window.capacity() <= kLimits.max_model_len &&

@@ -1,5 +1,5 @@
 // Parses any bytes, as they may arrive at the admin port. The parser must not crash. Its answer
-// must not depend on whether a client sends the bytes in parts or at once.
+// must not depend on how the client splits the bytes.
 
 #include <cstddef>
 #include <cstdint>

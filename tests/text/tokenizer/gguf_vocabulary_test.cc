@@ -121,7 +121,7 @@ TEST(GgufVocabularyTest, ByteLevel) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_THAT(IdsOf((*tokenizer)->Encode("hello he<|im_end|>", {})),
               ElementsAre(258, 'o', 259, 260));
-  // 5 is the file's EOS token. 260 is an end because its text is well known.
+  // 5 is the file's EOS. 260 ends a turn because its text is well known.
   EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(5, 260));
   EXPECT_EQ((*tokenizer)->bos_id(), 261);
   EXPECT_EQ((*tokenizer)->TokenBytes(259), " he");

@@ -149,7 +149,7 @@ TEST(TokenizerJsonTest, TakesEndAndBosFromTheFilesBeside) {
   EXPECT_EQ((*tokenizer)->bos_id(), 2);
 
   // The post-processor's template adds <s> in front and </s> at the end. A tokenizer_config.json
-  // overrides the template only if it names a Llama class as the tokenizer class.
+  // overrides the template only for certain tokenizer classes, such as Llama's.
   EXPECT_THAT(IdsOf((*tokenizer)->Encode("", {})), ElementsAre(0, 1));
   const json llama = {{"tokenizer_class", "LlamaTokenizer"},
                       {"add_bos_token", true},
