@@ -66,7 +66,7 @@ void BlockManager::TrimToWindows(PrefixCache::Match& match) {
   bool partial = match.partial_block >= 0;
   const int64_t end = static_cast<int64_t>(matched_.size());
   for (size_t w = 0; w < store_.num_windows(); ++w) {
-    int64_t run = 0;  // the length of the run of blocks with parts that ends with block n - 1
+    int64_t run = 0;  // the number of consecutive blocks with parts, up to block n - 1
     for (int64_t n = 0; n <= end; ++n) {
       if (n > 0) run = has_part(w, matched_[n - 1]) ? run + 1 : 0;
       if (run < n - WindowBegin(w, n * block_size_)) continuable_[n] = false;

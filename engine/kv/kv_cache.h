@@ -73,7 +73,7 @@ class KvCache {
 
   size_t group_of(int64_t layer) const { return places_[layer].group; }
   kernels::CacheView layer(int64_t i) const;
-  // Returns [num_blocks, elements of a block] of a group, which must have layers.
+  // Returns the blocks of a group that has layers, as [num_blocks, elements of a block].
   kernels::TensorView blocks(size_t group) const;
 
  private:

@@ -34,7 +34,7 @@ class Decoder final : public Model {
   absl::StatusOr<TensorView> Forward(const ModelInput& input, KvCache& cache) override;
 
  private:
-  // Enqueues the ops of a step that was uploaded, from the tokens to the logits. Steps with equal
+  // Enqueues the ops of an uploaded step, from the tokens to the logits. Steps with equal
   // launch keys enqueue equal launches.
   absl::Status EnqueueOps(const ModelInput& input, KvCache& cache, const TensorView& logits);
   // Rotates the cached keys of the blocks in input.shifts to their new positions. Skips layers

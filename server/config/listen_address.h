@@ -42,9 +42,9 @@ absl::StatusOr<SocketAddress> ResolveLocal(const ListenAddress& address);
 // Returns the local port of a socket.
 uint16_t PortOf(int fd);
 
-// Returns non-blocking sockets that listen at `address`, one for each address of a host name. The
-// socket of [::] takes IPv4 too. Replaces a port of 0 by the port that was chosen. Returns
-// Unavailable, with the cause, when the server cannot listen there now.
+// Returns non-blocking sockets that listen at `address`, one for each address of a host name that
+// this machine has. The socket of [::] takes IPv4 too. Replaces a port of 0 by the port that was
+// chosen. Returns Unavailable, with the cause, when the server cannot listen there now.
 absl::StatusOr<std::vector<base::UniqueFd>> Listen(ListenAddress& address);
 
 // Listens at `address` for a moment. Returns an error if the server cannot listen there. A server

@@ -1,7 +1,7 @@
 #pragma once
 
 // Makes one validated ServerConfig from the flags, the environment and the config file. No other
-// code reads these sources.
+// code of the server reads these sources.
 
 #include <cstdint>
 #include <span>

@@ -56,7 +56,7 @@ class GrpcServer {
   // not count against the connection limits.
   void ExpectSelfCall(uint16_t port);
 
-  // Sets health to SERVING if `healthy`, and otherwise to NOT_SERVING. During a drain health stays
+  // Sets health to SERVING if `healthy`, and otherwise to NOT_SERVING. During a drain it stays
   // NOT_SERVING. The caller passes false while requests would hang or fail.
   void SetHealthy(bool healthy);
   // Sets health to NOT_SERVING; new requests are still taken.
