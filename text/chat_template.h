@@ -37,9 +37,9 @@ class ChatTemplate {
 
   // Renders the prompt from any variables. `context` is an object, most often with messages,
   // add_generation_prompt and tools. Adds the following variables where they are absent:
-  // add_generation_prompt (false), tools and documents (null), and the bos_token and eos_token of
-  // Create. The order of keys in `context` is kept, because a template that prints tools as JSON
-  // shows that order.
+  // add_generation_prompt (false), tools and documents (null), and those of the bos_token and
+  // eos_token of Create that are not empty. The order of keys in `context` is kept, because a
+  // template that prints tools as JSON shows that order.
   absl::StatusOr<std::string> RenderJson(nlohmann::ordered_json context) const;
 
   const std::string& source() const;

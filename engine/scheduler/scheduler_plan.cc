@@ -353,8 +353,8 @@ Scheduler::State* Scheduler::PickNext(absl::Time now) {
   return next;
 }
 
-// Fills together_ with `first` and the sequences of the same tenant and priority whose arrivals and
-// deadlines are within kTogether of those of `first`.
+// Fills together_ with those of the tenant's first kMostCompared new sequences that have the
+// priority of `first` and whose arrivals and deadlines are within kTogether of those of `first`.
 void Scheduler::FindTogether(const State& first) {
   const Request& request = first.request();
   const auto close = [](absl::Time a, absl::Time b) {
@@ -420,8 +420,7 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   InsertRunning(state);
 
   Sequence& sequence = *state.sequence;
-  // Cached prompt tokens count as saved only if this sequence had neither computed nor saved them
-  // before.
+  // Counts only the cached prompt tokens that this sequence never computed or found cached before.
   const int64_t saved = std::min(num_cached, sequence.prompt_len()) -
                         std::min(state.num_known, sequence.prompt_len());
   if (saved > 0) {
