@@ -26,6 +26,11 @@ std::vector<SourceRows> RowsOf(const engine::StoredParameter& parameter) {
   return rows;
 }
 
+// Returns true if the GGUF file has another order of rotary rows than the model.
+bool TurnsRows(const engine::ModelConfig& config, kernels::RopeLayout gguf_layout) {
+  return !config.ropes.empty() && config.ropes[0].layout != gguf_layout;
+}
+
 // Reorders the rotary rows of each head of queries and keys: with n rotary rows in a head, rows i
 // and i + n / 2 become rows 2i and 2i + 1. The rows of the values, which follow, keep their order.
 // PlanTensors checks that all layers have equal heads.
@@ -75,8 +80,7 @@ class Planner {
 };
 
 bool Planner::IsTurned(const engine::StoredParameter& source) const {
-  return source.role == engine::ParameterRole::kQkv && !config_.ropes.empty() &&
-         config_.ropes[0].layout != gguf_layout_;
+  return source.role == engine::ParameterRole::kQkv && TurnsRows(config_, gguf_layout_);
 }
 
 PlannedTensor Planner::Describe(const engine::NamedRows& part,
@@ -131,8 +135,7 @@ absl::StatusOr<std::vector<PlannedTensor>> PlanTensors(const engine::ModelConfig
                                                        kernels::RopeLayout gguf_layout,
                                                        const engine::TensorNames& gguf_names,
                                                        const ChooseType& choose) {
-  const bool turns = !config.ropes.empty() && config.ropes[0].layout != gguf_layout;
-  if (turns && !engine::HeadsAreAlike(config)) {
+  if (TurnsRows(config, gguf_layout) && !engine::HeadsAreAlike(config)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "config.json: heads that differ between layers: cannot be written to a GGUF file of the ",
         config.architecture, " architecture, which has another order of rotary rows"));

@@ -34,7 +34,6 @@ absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
                             std::vector<KvGroup>& groups) {
   const BlockManagerConfig config =
       BlockConfigFor(groups, shape.block_size, budget.max_step_tokens, budget.pipeline_depth);
-  const auto block_bytes = [&](const KvGroup& group) { return shape.bytes_per_block(group); };
   // Returns the most blocks of a group that one sequence needs.
   const auto most = [&](const KvGroup& group) {
     return WindowBlocksPerSequence(group.pattern, config);
@@ -48,7 +47,7 @@ absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
         group.num_blocks =
             std::max(most(group), budget.max_seqs * std::min(length + 1, most(group)));
       }
-      bytes += group.num_blocks * block_bytes(group);
+      bytes += group.num_blocks * shape.bytes_per_block(group);
     }
     return bytes;
   };
@@ -67,15 +66,15 @@ absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
       group.num_blocks = static_cast<int64_t>(static_cast<double>(group.num_blocks) * more);
     }
   } else if (fits < longest && !all.layers.empty()) {
-    all.num_blocks =
-        std::max(int64_t{0}, budget.bytes - used) / block_bytes(all) + budget.max_seqs * fits;
+    all.num_blocks = std::max(int64_t{0}, budget.bytes - used) / shape.bytes_per_block(all) +
+                     budget.max_seqs * fits;
   }
   if (all.layers.empty()) {
     all.num_blocks = std::min(budget.max_seqs * longest, kMaxBlocksWithoutMemory);
   }
-  int64_t needed = 2 * block_bytes(all);
+  int64_t needed = 2 * shape.bytes_per_block(all);
   for (const KvGroup& group : groups) {
-    if (!group.pattern.sees_all()) needed += most(group) * block_bytes(group);
+    if (!group.pattern.sees_all()) needed += most(group) * shape.bytes_per_block(group);
   }
   if (all.num_blocks < 2 || needed > budget.bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(

@@ -54,7 +54,7 @@ struct AttentionHeads {
   auto operator<=>(const AttentionHeads&) const = default;
 };
 
-// What a plan depends on, besides the lengths of a step. Layers with equal keys share plans.
+// The properties of a layer on which a plan depends. Layers with equal keys share plans.
 struct AttentionPlanKey {
   AttentionHeads heads;
   AttentionPattern pattern;  // as in PagedAttentionArgs

@@ -180,17 +180,23 @@ TEST_P(CudaEngineTest, ReplaysFollowAPlanThatMoves) {
   ExpectSame(stream->sample(), alone);
 }
 
-TEST_P(CudaEngineTest, AloneAsAmongOthers) {
-  const GenerateParams params = SampledParams(RandomIds(37, 1), 12, 42);
-  const CollectingSink::Sample alone = Alone(params);
-  const auto harness = Make();
+// Runs a request beside six others, and expects the answer that it has alone.
+void ExpectSameAmongOthers(EngineHarness& harness, const GenerateParams& params,
+                           const CollectingSink::Sample& alone) {
   std::vector<GenerateParams> all;
   for (uint32_t i = 0; i < 6; ++i)
     all.push_back(SampledParams(RandomIds(9 + 7 * i, 100 + i), 20, i));
   all.push_back(params);
-  const auto sinks = harness->SubmitTogether(all);
+  const auto sinks = harness.SubmitTogether(all);
   for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
   ExpectSame(sinks.back()->sample(), alone);
+}
+
+TEST_P(CudaEngineTest, AloneAsAmongOthers) {
+  const GenerateParams params = SampledParams(RandomIds(37, 1), 12, 42);
+  const CollectingSink::Sample alone = Alone(params);
+  const auto harness = Make();
+  ExpectSameAmongOthers(*harness, params, alone);
   harness->ExpectIdleIsEmpty();
 }
 
@@ -202,13 +208,7 @@ TEST_P(CudaEngineTest, LayersWithOtherHeadsAloneAsAmongOthersAndAfterAHit) {
   const CollectingSink::Sample alone = make()->Generate(params);
   EXPECT_EQ(NumTensorCoreLaunches() > 0, GetParam() != DType::kF32);
   const auto harness = make();
-  std::vector<GenerateParams> all;
-  for (uint32_t i = 0; i < 6; ++i)
-    all.push_back(SampledParams(RandomIds(9 + 7 * i, 100 + i), 20, i));
-  all.push_back(params);
-  const auto sinks = harness->SubmitTogether(all);
-  for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
-  ExpectSame(sinks.back()->sample(), alone);
+  ExpectSameAmongOthers(*harness, params, alone);
   if (GetParam() == DType::kF32) {
     ExpectSame(harness->Generate(params), alone);
     EXPECT_GT(harness->engine().stats().prompt_tokens_cached, 0);
