@@ -229,7 +229,7 @@ void StepLoop::NoteDuration(const InFlight& step, absl::Time now) {
   int32_t decodes = 0;
   for (const StepPlanEntry& entry : step.plan.entries) {
     // A drafted token costs as much as a token of a prompt.
-    decodes += entry.num_tokens - entry.num_drafts == 1 ? 1 : 0;
+    decodes += entry.num_own_tokens() == 1 ? 1 : 0;
   }
   pacer_.NoteStep(static_cast<int32_t>(step.plan.num_tokens) - decodes, decodes,
                   now - std::max(step.begin, last_completed_));

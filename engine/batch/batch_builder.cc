@@ -18,8 +18,8 @@ void BatchBuilder::Build(const StepPlan& plan, ModelInput& input) const {
   for (const StepPlanEntry& entry : plan.entries) {
     const std::vector<int32_t>& tokens = entry.sequence->tokens;
     const int32_t num_unknown = entry.token_from_previous >= 0 ? 1 : 0;
-    const int32_t num_known = entry.num_tokens - entry.num_drafts;
-    QUIRE_CHECK(entry.first_index + num_known - num_unknown <= std::ssize(tokens));
+    const int32_t num_own = entry.num_own_tokens();
+    QUIRE_CHECK(entry.first_index + num_own - num_unknown <= std::ssize(tokens));
     if (num_unknown > 0) {
       QUIRE_CHECK(entry.num_tokens == 1);
       input.token_sources.resize(input.token_ids.size(), -1);
@@ -29,8 +29,8 @@ void BatchBuilder::Build(const StepPlan& plan, ModelInput& input) const {
       if (i >= entry.num_tokens - entry.num_logit_rows) {
         input.logit_rows.push_back(static_cast<int32_t>(input.token_ids.size()));
       }
-      if (i >= num_known) {
-        input.token_ids.push_back(plan.drafts[entry.first_draft + i - num_known]);
+      if (i >= num_own) {
+        input.token_ids.push_back(plan.drafts[entry.first_draft + i - num_own]);
       } else {
         input.token_ids.push_back(num_unknown > 0 ? 0 : tokens[entry.first_index + i]);
       }

@@ -22,6 +22,11 @@ Tokens KeyOf(Tokens tokens, int64_t end) {
   return tokens.subspan(static_cast<size_t>(end - PromptLookup::kMatched), PromptLookup::kMatched);
 }
 
+// Returns true if the tokens that the lookup compares are equal before `a` and before `b`.
+bool SameKey(Tokens tokens, int64_t a, int64_t b) {
+  return std::ranges::equal(KeyOf(tokens, a), KeyOf(tokens, b));
+}
+
 }  // namespace
 
 size_t PromptLookup::PlaceOf(Tokens tokens, int64_t end) const {
@@ -33,10 +38,7 @@ size_t PromptLookup::PlaceOf(Tokens tokens, int64_t end) const {
   const size_t mask = table_.size() - 1;
   for (size_t probe = 0; probe < kMostProbes; ++probe) {
     const size_t place = (hash + probe) & mask;
-    if (table_[place] == 0 ||
-        std::ranges::equal(KeyOf(tokens, table_[place]), KeyOf(tokens, end))) {
-      return place;
-    }
+    if (table_[place] == 0 || SameKey(tokens, table_[place], end)) return place;
   }
   return hash & mask;
 }
@@ -59,7 +61,7 @@ int32_t PromptLookup::Draft(Tokens tokens, int32_t most, std::vector<int32_t>& d
   Index(tokens, end - 1);  // without the last tokens themselves
   if (indexed_ < end - 1) return 0;
   const int64_t found = table_[PlaceOf(tokens, end)];
-  if (found == 0 || !std::ranges::equal(KeyOf(tokens, found), KeyOf(tokens, end))) return 0;
+  if (found == 0 || !SameKey(tokens, found, end)) return 0;
   const auto first = std::ssize(drafts);
   for (int64_t i = found; i < found + most; ++i) {
     drafts.push_back(i < end ? tokens[static_cast<size_t>(i)]

@@ -10,13 +10,6 @@
 #include "engine/scheduler/waiting.h"
 
 namespace quire::engine {
-namespace {
-
-// After n drafts in a row without an accepted token, a sequence makes 2^n - 1 decodes without a
-// draft. This is the largest n.
-constexpr int32_t kMostMisses = 4;
-
-}  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
     : config_(config),
@@ -252,27 +245,6 @@ std::vector<FinishedSequence> Scheduler::Fail(const StepPlan& plan) {
   }
   EndOldestInFlight();
   return finished;
-}
-
-int32_t Scheduler::TakeDrafts(State& state, const StepPlanEntry& entry,
-                              std::span<const SampledToken> tokens) {
-  // All tokens but the last are accepted drafts. The last was drawn after them.
-  const auto num_accepted = static_cast<int32_t>(tokens.size()) - 1;
-  const int32_t num_refused = entry.num_drafts - num_accepted;
-  for (const SampledToken& token : tokens.first(tokens.size() - 1)) {
-    state.sequence->tokens.push_back(token.id);
-  }
-  stats_.generated_tokens += num_accepted;
-  stats_.accepted_tokens += num_accepted;
-  // Later steps write over the K and V of the refused drafts. Until then no query sees them,
-  // because they are past the end of the context.
-  state.num_planned -= num_refused;
-  state.num_known = std::max(state.num_known, state.num_planned);
-  state.num_misses = num_accepted > 0 ? 0 : std::min(state.num_misses + 1, kMostMisses);
-  state.draft_pause = (1 << state.num_misses) - 1;
-  state.draft_len = num_refused > 0 ? std::max(1, num_accepted)
-                                    : std::min(2 * state.draft_len, config_.max_draft_tokens);
-  return num_refused;
 }
 
 void Scheduler::ForkSamples(State& first, std::span<const SampledToken> sampled, bool lost,

@@ -128,32 +128,6 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   }
 }
 
-int32_t Scheduler::Draft(State& state, int32_t most, StepPlan& plan) {
-  if (state.request().is_scoring()) return 0;
-  if (state.draft_pause > 0) {
-    --state.draft_pause;
-    return 0;
-  }
-  if (state.draft_len == 0) state.draft_len = config_.max_draft_tokens;
-  most = std::min(most, state.draft_len);
-  // The step draws one token more than it drafts.
-  const int64_t left = state.request().max_tokens - state.sequence->num_generated() - 1;
-  most = static_cast<int32_t>(std::min<int64_t>(most, left));
-  if (const CacheWindow& window = state.window(); window.on()) {
-    const int64_t to_shift = window.NextShift(state.num_planned) - state.num_planned - 1;
-    most = static_cast<int32_t>(std::min<int64_t>(most, to_shift));
-  }
-  if (most <= 0 || !SinkHasRoom(state, 1 + most)) return 0;
-  const int64_t num_tokens = state.PositionOf(state.num_planned + 1 + most);
-  const auto spare = static_cast<int64_t>(running_.size());
-  if (!blocks_.CanGrow(state.sequence->id, num_tokens, spare)) return 0;
-  const int32_t num_drafts = state.lookup.Draft(state.sequence->tokens, most, plan.drafts);
-  if (num_drafts == 0) return 0;
-  QUIRE_CHECK(blocks_.TryGrow(state.sequence->id, num_tokens));
-  stats_.drafted_tokens += num_drafts;
-  return num_drafts;
-}
-
 int32_t Scheduler::ChunkLimit(const State& state, const Budget& budget) const {
   int64_t limit = std::min<int64_t>(budget.tokens, state.num_tokens() - state.num_planned);
   if (const int64_t rows = state.NumRows(limit); rows > budget.logit_rows) {

@@ -31,6 +31,8 @@ struct StepPlanEntry {
   // sequence->tokens.
   int32_t token_from_previous = -1;
 
+  // Returns the number of the entry's tokens that are the sequence's own, not drafted.
+  int32_t num_own_tokens() const { return num_tokens - num_drafts; }
   // Returns the entry's number of elements of SampledTokens::tokens.
   int32_t num_draws() const { return num_samples + num_drafts; }
 };

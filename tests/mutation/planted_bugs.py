@@ -262,19 +262,21 @@ bug, drop = source("engine/scheduler/scheduler.cc", "scheduler_test")
 bug("z01", "the K and V of refused drafts count as those of the tokens after them",
     "sequence.num_computed += entry.num_tokens - num_refused;",
     "sequence.num_computed += entry.num_tokens - (BUG ? 0 : num_refused);")
+
+bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
+bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
+bug("z07", "prompts get nothing of a step's tokens besides drafts", "drafts = any_prefill ? 0 :", "drafts = any_prefill && !BUG ? 0 :")
+
+bug, drop = source("engine/scheduler/scheduler_drafts.cc", "scheduler_test")
 bug("z17", "drafts that go wrong are made as often", "(1 << state.num_misses) - 1;", "BUG ? 0 : (1 << state.num_misses) - 1;")
 bug("z02", "a wrong draft leaves the next as long as it was", "std::max(1, num_accepted)",
     "(BUG ? state.draft_len : std::max(1, num_accepted))")
-
-bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
 bug("z03", "a draft leaves no room for the token drawn after it", "state.sequence->num_generated() - 1;",
     "state.sequence->num_generated() - (BUG ? 0 : 1);")
 bug("z04", "a draft crosses a shift", "std::min<int64_t>(most, to_shift)", "std::min<int64_t>(most, BUG ? most : to_shift)")
 bug("z05", "a draft takes blocks that other sequences need", "CanGrow(state.sequence->id, num_tokens, spare)",
     "CanGrow(state.sequence->id, num_tokens, BUG ? 0 : spare)")
 bug("z06", "drafts overfill the sink", "!SinkHasRoom(state, 1 + most)", "!SinkHasRoom(state, BUG ? 1 : 1 + most)")
-bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
-bug("z07", "prompts get nothing of a step's tokens besides drafts", "drafts = any_prefill ? 0 :", "drafts = any_prefill && !BUG ? 0 :")
 
 bug, drop = source("engine/scheduler/prompt_lookup.cc", "scheduler_test")
 bug("z08", "other tokens with the same hash count as the same", ("int64_t found", "found == 0 ||"), "BUG ? found == 0 : found == 0 ||")
@@ -282,8 +284,8 @@ bug("z09", "the first occurrence counts", "table_[PlaceOf(tokens, indexed_)] = s
     "if (int32_t& at = table_[PlaceOf(tokens, indexed_)]; !BUG || at == 0) at = static_cast<int32_t>(indexed_);")
 
 bug, drop = source("engine/batch/batch_builder.cc", "batch_builder_test")
-bug("z10", "a sequence computes the drafts of another", "plan.drafts[entry.first_draft + i - num_known]",
-    "plan.drafts[(BUG ? 0 : entry.first_draft) + i - num_known]")
+bug("z10", "a sequence computes the drafts of another", "plan.drafts[entry.first_draft + i - num_own]",
+    "plan.drafts[(BUG ? 0 : entry.first_draft) + i - num_own]")
 
 bug, drop = source("engine/runner/runner.cc", "drafts_test")
 bug("z11", "every draft's row draws at the place of the first", " + num_drafts));",

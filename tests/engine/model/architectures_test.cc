@@ -8,9 +8,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "engine/model/model_config_reader.h"
+#include "tests/engine/model/config_testing.h"
 #include "tests/engine/model/layer_windows.h"
-#include "tests/testing/in_memory_weights.h"
 
 namespace quire::engine {
 namespace {
@@ -20,10 +19,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-absl::StatusOr<ModelConfig> Read(const json& config) {
-  return ReadHfModelConfig(config, "config.json", testing::InMemoryWeights());
-}
 
 json Mpt() {
   return json::parse(R"({

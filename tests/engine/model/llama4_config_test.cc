@@ -9,10 +9,9 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "engine/model/model_config_reader.h"
+#include "tests/engine/model/config_testing.h"
 #include "tests/engine/model/layer_windows.h"
 #include "tests/files/gguf_writer.h"
-#include "tests/testing/in_memory_weights.h"
 #include "tests/testing/temp_directory.h"
 
 namespace quire::engine {
@@ -24,12 +23,6 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Pattern = kernels::AttentionPattern;
-
-absl::StatusOr<ModelConfig> Read(const json& file) {
-  return ReadHfModelConfig(file, "config.json", testing::InMemoryWeights());
-}
-
-std::string Refusal(const json& file) { return std::string(Read(file).status().message()); }
 
 json Llama4() {
   return json::parse(R"({"architectures": ["Llama4ForCausalLM"], "vocab_size": 100,

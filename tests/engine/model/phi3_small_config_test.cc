@@ -8,9 +8,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "engine/model/model_config_reader.h"
 #include "kernels/activation.h"
-#include "tests/testing/in_memory_weights.h"
+#include "tests/engine/model/config_testing.h"
 
 namespace quire::engine {
 namespace {
@@ -19,12 +18,6 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Pattern = kernels::AttentionPattern;
-
-absl::StatusOr<ModelConfig> Read(const json& file) {
-  return ReadHfModelConfig(file, "config.json", testing::InMemoryWeights());
-}
-
-std::string Refusal(const json& file) { return std::string(Read(file).status().message()); }
 
 // The settings of the published models with a context of 8,192, but fewer layers.
 json Phi3Small() {

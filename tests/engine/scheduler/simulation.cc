@@ -161,13 +161,12 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     QUIRE_CHECK(sequence.finish_reason == FinishReason::kNone) << "planned after its end";
     QUIRE_CHECK(entry.num_tokens > 0);
     num_tokens += entry.num_tokens;
-    const int32_t num_known = entry.num_tokens - entry.num_drafts;
-    const bool decode = num_known == 1 && entry.first_index >= sequence.prompt_len() &&
+    const bool decode = entry.num_own_tokens() == 1 && entry.first_index >= sequence.prompt_len() &&
                         entry.first_index + 1 >= static_cast<int64_t>(sequence.tokens.size());
     QUIRE_CHECK(entry.num_drafts <= limits.max_draft_tokens);
     // Only a decode of all known tokens has drafts, and each draft has a row.
     QUIRE_CHECK(entry.num_drafts == 0 ||
-                (num_known == 1 && entry.num_samples == 1 &&
+                (entry.num_own_tokens() == 1 && entry.num_samples == 1 &&
                  entry.first_index + 1 == static_cast<int64_t>(sequence.tokens.size()) &&
                  entry.num_logit_rows == 1 + entry.num_drafts));
     QUIRE_CHECK(entry.num_drafts == 0 ||
