@@ -86,8 +86,8 @@ fi
 if stage build-release build release; then
   case $run in
     image) stage test-image run_tests release -L deploy ;;
-    quick) stage test-release run_tests release -LE deploy ;;
-    all) stage test-release run_tests release -LE deploy; stage mutation "${mutate[@]}" ;;
+    quick) stage test-release run_tests release -j "$jobs" -LE deploy ;;
+    all) stage test-release run_tests release -j "$jobs" -LE deploy; stage mutation "${mutate[@]}" ;;
   esac
 fi
 if [ "$run" = all ]; then
