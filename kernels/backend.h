@@ -30,6 +30,7 @@
 #include "kernels/ops/sample.h"
 #include "kernels/ops/shift_keys.h"
 #include "kernels/ops/take_tokens.h"
+#include "kernels/ops/update_table.h"
 #include "kernels/prepared_weight.h"
 #include "kernels/quant/weight_view.h"
 
@@ -94,6 +95,7 @@ class Backend {
   // after all Plan calls of the step.
   virtual void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const = 0;
 
+  virtual absl::Status UpdateTable(const UpdateTableArgs& args) = 0;
   virtual absl::Status TakeTokens(const TakeTokensArgs& args) = 0;
   virtual absl::Status Embed(const EmbedArgs& args) = 0;
   virtual absl::Status Norm(const NormArgs& args) = 0;

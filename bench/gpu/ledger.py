@@ -39,7 +39,7 @@ KERNELS = {
     "attention_reference": Kernel(("kernels/cuda/attention_reference.cu", "kernels/ops/paged_attention.cc"),
                                   ("attention_reference",)),
     **{name: step_op(name) for name in ("argmax", "copy_blocks", "embed", "gather_rows", "linear", "norm", "qkv_post",
-                                             "shift_keys", "take_tokens")},
+                                             "shift_keys", "take_tokens", "update_table")},
     "moe": Kernel(("kernels/cuda/moe.cu", "kernels/ops/moe.cc"), ("moe",)),
     "CudaBackend": Kernel(("kernels/cuda/cuda_backend.cc", "kernels/cuda/host_sampler.cc"), ("backend", "bad_arguments")),
     "CudaDevice": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in

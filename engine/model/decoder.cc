@@ -36,7 +36,7 @@ class Decoder final : public Model {
  private:
   // Enqueues the ops of an uploaded step, from the tokens to the logits. Steps with equal
   // launch keys enqueue equal launches.
-  absl::Status EnqueueOps(const ModelInput& input, KvCache& cache, const TensorView& logits);
+  absl::Status EnqueueOps(const TensorView& drawn, KvCache& cache, const TensorView& logits);
   // Rotates the cached keys of the blocks in input.shifts to their new positions. Skips layers
   // without rotary positions, whose keys do not depend on the position.
   absl::Status ShiftKeys(const ModelInput& input, KvCache& cache);
@@ -133,24 +133,26 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
     RETURN_IF_ERROR(backend_.CopyBlocks({.blocks = cache.blocks(group), .copies = copies}));
   }
   RETURN_IF_ERROR(ShiftKeys(input, cache));
-  const TensorView logits(act_.logits.data(), kernels::DType::kF32,
-                          {input.num_logit_rows(), config_.vocab_size});
-  const auto enqueue = [&] { return EnqueueOps(input, cache, logits); };
+  const auto logits = [this](int64_t rows) {
+    return TensorView(act_.logits.data(), kernels::DType::kF32, {rows, config_.vocab_size});
+  };
+  const auto enqueue = [&] {
+    return EnqueueOps(input.drawn, cache, logits(device_.num_logit_rows()));
+  };
   if (device_.can_replay()) {
     RETURN_IF_ERROR(recordings_.Run(backend_, device_.launch_key(), enqueue));
   } else {
     RETURN_IF_ERROR(enqueue());
   }
-  return logits;
+  return logits(input.num_logit_rows());
 }
 
-absl::Status Decoder::EnqueueOps(const ModelInput& input, KvCache& cache,
+absl::Status Decoder::EnqueueOps(const TensorView& drawn, KvCache& cache,
                                  const TensorView& logits) {
-  const int64_t num_tokens = input.num_tokens();
-  if (!input.token_sources.empty()) {
-    RETURN_IF_ERROR(backend_.TakeTokens({.token_ids = device_.token_ids(),
-                                         .drawn = input.drawn,
-                                         .sources = device_.token_sources()}));
+  const int64_t num_tokens = device_.num_tokens();
+  if (device_.token_sources().dim(0) > 0) {
+    RETURN_IF_ERROR(backend_.TakeTokens(
+        {.token_ids = device_.token_ids(), .drawn = drawn, .sources = device_.token_sources()}));
   }
   RETURN_IF_ERROR(backend_.Embed({.out = Hidden(num_tokens),
                                   .token_ids = device_.token_ids(),

@@ -54,8 +54,9 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
                                             .max_rows = limits_.max_logit_rows,
                                             .max_draws = limits_.max_logit_rows}));
 
-  const ModelInput prompt = MakeLoneInput(tokens, 0, 1, cache_);
-  const ModelInput decode = MakeLoneInput(std::span(tokens).first(1), 0, 1, cache_);
+  ModelInput prompt = MakeLoneInput(tokens, 0, 1, cache_);
+  ModelInput decode = MakeLoneInput(std::span(tokens).first(1), 0, 1, cache_);
+  prompt.drawn = decode.drawn = drawn_;
   // The first forward pass is not timed: the weights may not be in memory yet, so this pass may be
   // much slower than later ones.
   ASSIGN_OR_RETURN(const TensorView logits, model_.Forward(decode, cache_));

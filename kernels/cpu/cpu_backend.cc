@@ -92,6 +92,7 @@ class CpuBackend final : public Backend {
   }
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
   void AppendLaunchKey(const AttentionPlan&, std::vector<int64_t>&) const override {}
+  absl::Status UpdateTable(const UpdateTableArgs& args) override;
   absl::Status TakeTokens(const TakeTokensArgs& args) override;
   absl::Status Embed(const EmbedArgs& args) override;
   absl::Status Norm(const NormArgs& args) override;
@@ -161,6 +162,16 @@ absl::StatusOr<const AttentionPlan*> CpuBackend::Plan(const AttentionPlanArgs& a
   CpuAttentionPlan& plan = plans_[args.key()];
   RETURN_IF_ERROR(plan.Build(args, pool_.num_threads()));
   return &plan;
+}
+
+absl::Status CpuBackend::UpdateTable(const UpdateTableArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  const auto* changes = reinterpret_cast<const TableChange*>(args.changes.data<const int32_t>());
+  for (int64_t i = 0; i < args.changes.dim(0); ++i) {
+    const auto [index, value] = changes[i];
+    if (index >= 0 && index < args.table.dim(0)) args.table.data<int32_t>()[index] = value;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CpuBackend::TakeTokens(const TakeTokensArgs& args) {

@@ -74,6 +74,9 @@ class CudaBackend final : public Backend {
   absl::Status TakeTokens(const TakeTokensArgs& args) override {
     return cuda::TakeTokens(*device_, args);
   }
+  absl::Status UpdateTable(const UpdateTableArgs& args) override {
+    return cuda::UpdateTable(*device_, args);
+  }
   absl::Status Embed(const EmbedArgs& args) override { return cuda::Embed(*device_, args); }
   absl::Status Norm(const NormArgs& args) override { return cuda::Norm(*device_, args); }
   absl::Status Linear(const LinearArgs& args) override {

@@ -23,6 +23,7 @@
 #include "kernels/ops/qkv_post.h"
 #include "kernels/ops/shift_keys.h"
 #include "kernels/ops/take_tokens.h"
+#include "kernels/ops/update_table.h"
 
 namespace quire::kernels::cuda {
 
@@ -34,6 +35,7 @@ absl::Status CopyBlocks(Device& device, const CopyBlocksArgs& args);
 absl::Status Norm(Device& device, const NormArgs& args);
 absl::Status QkvPost(Device& device, const QkvPostArgs& args);
 absl::Status ShiftKeys(Device& device, const ShiftKeysArgs& args);
+absl::Status UpdateTable(Device& device, const UpdateTableArgs& args);
 absl::Status Argmax(Device& device, const ArgmaxArgs& args);
 
 // `scratch` is device memory for the float32 sums before the epilogue. It must have room for the

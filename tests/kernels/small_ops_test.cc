@@ -1,4 +1,4 @@
-// Tests TakeTokens, Embed, GatherRows, CopyBlocks, memory, events and the registry.
+// Tests UpdateTable, TakeTokens, Embed, GatherRows, CopyBlocks, memory, events and the registry.
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -43,6 +43,14 @@ TEST(TakeTokensTest, ReplacesTokensThatHaveASource) {
   sources.values[3] = 2;
   EXPECT_THAT(std::string(backend->TakeTokens(args).message()),
               HasSubstr("sources: want -1, or tokens of 2, got 2"));
+}
+
+TEST(UpdateTableTest, WritesTheChangedEntriesAlone) {
+  const auto backend = MakeBackend("auto");
+  Owned<int32_t> table = I32({4}, {10, 11, 12, 13});
+  Owned<int32_t> changes = I32({4, 2}, {3, 73, 1, 71, 4, 74, -1, 70});
+  ASSERT_TRUE(backend->UpdateTable({.table = table.view, .changes = changes.view}).ok());
+  EXPECT_THAT(table.values, ::testing::ElementsAre(10, 71, 12, 73));
 }
 
 TEST(EventTest, TheCpuHasNothingToWaitFor) {

@@ -11,6 +11,9 @@
 namespace quire::engine {
 namespace {
 
+using kernels::DType;
+using kernels::TensorView;
+
 // Each vector starts on a cache line of its own.
 constexpr int64_t kAlignment = 64;
 
@@ -18,20 +21,29 @@ int64_t Align(int64_t bytes) { return base::RoundUp(bytes, kAlignment); }
 
 }  // namespace
 
+int64_t DecodeBucket(int64_t num_seqs, int64_t max_seqs) {
+  const int64_t bucket = num_seqs <= 8
+                             ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_seqs)))
+                             : base::RoundUp(num_seqs, 8);
+  return std::min(bucket, max_seqs);
+}
+
 absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
                                                 const ModelConfig& config,
                                                 const StepLimits& limits) {
-  const int64_t max_blocks = base::CeilDiv(limits.max_model_len, limits.block_size);
   DeviceInput input;
-  input.max_blocks_ = max_blocks;
   const kernels::BackendInfo info = backend.info();
   input.records_ = info.records;
+  input.max_seqs_ = limits.max_seqs;
   for (const LayerSpec& layer : config.layers) input.plans_[layer.attention.plan_key()] = nullptr;
-  const int64_t bytes_per_group =
-      Align(limits.max_tokens * 8) + Align(limits.max_seqs * max_blocks * 4);
+  const int64_t num_groups = std::ssize(DifferentPatterns(config));
+  const int64_t max_blocks = base::CeilDiv(limits.max_model_len, limits.block_size);
+  ASSIGN_OR_RETURN(input.tables_, BlockTables::Create(backend, num_groups, limits.max_seqs,
+                                                      max_blocks, limits.block_size));
   input.capacity_bytes_ = 3 * Align(limits.max_tokens * 4) + Align((limits.max_seqs + 1) * 4) +
                           Align(limits.max_seqs * 4) + Align(limits.max_logit_rows * 4) +
-                          std::ssize(DifferentPatterns(config)) * bytes_per_group;
+                          num_groups * Align(limits.max_tokens * 8) +
+                          Align(input.tables_.max_changes_bytes());
   ASSIGN_OR_RETURN(input.buffer_, backend.Allocate(input.capacity_bytes_));
   if (!info.host_memory) {
     for (kernels::DeviceBuffer& staging : input.staging_) {
@@ -41,69 +53,85 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
   return input;
 }
 
+void DeviceInput::Pad(const ModelInput& input, int64_t num_seqs) {
+  const auto size = static_cast<size_t>(num_seqs);
+  const auto pad = [size](auto& to, const auto& from, auto value) {
+    to = from;
+    to.resize(size, value);
+  };
+  pad(padded_.token_ids, input.token_ids, 0);
+  padded_.token_sources.clear();
+  // Whether a step has sources must not change its launches.
+  if (!input.drawn.empty()) pad(padded_.token_sources, input.token_sources, -1);
+  pad(padded_.positions, input.positions, 0);
+  pad(padded_.query_lens, input.query_lens, 1);
+  pad(padded_.context_lens, input.context_lens, 1);
+  padded_.query_starts = input.query_starts;
+  while (padded_.query_starts.size() <= size) {
+    padded_.query_starts.push_back(padded_.query_starts.back() + 1);
+  }
+  padded_.logit_rows = input.logit_rows;
+  if (input.num_logit_rows() == input.num_seqs()) padded_.logit_rows.resize(size, 0);
+  padded_.groups.resize(input.groups.size());
+  for (size_t group = 0; group < input.groups.size(); ++group) {
+    pad(padded_.groups[group].slot_mapping, input.groups[group].slot_mapping, -1);
+  }
+}
+
+TensorView DeviceInput::Place(const ModelInput& input, std::span<const KvGroup> groups,
+                              std::span<const kernels::TableChange> changes, char* host) {
+  placed_bytes_ = 0;
+  const auto place = [&](const auto& values, DType dtype, std::initializer_list<int64_t> shape) {
+    const TensorView view(static_cast<char*>(buffer_.data()) + placed_bytes_, dtype, shape);
+    const int64_t bytes = view.num_bytes();
+    QUIRE_CHECK(placed_bytes_ + Align(bytes) <= capacity_bytes_) << "a step larger than its limits";
+    // A step without logits has no rows to copy.
+    if (bytes > 0) std::memcpy(host + placed_bytes_, values.data(), static_cast<size_t>(bytes));
+    placed_bytes_ += Align(bytes);
+    return view;
+  };
+  using enum DType;
+  token_ids_ = place(input.token_ids, kI32, {input.num_tokens()});
+  token_sources_ = place(input.token_sources, kI32, {std::ssize(input.token_sources)});
+  positions_ = place(input.positions, kI32, {input.num_tokens()});
+  query_starts_ = place(input.query_starts, kI32, {input.num_seqs() + 1});
+  context_lens_ = place(input.context_lens, kI32, {input.num_seqs()});
+  logit_rows_ = place(input.logit_rows, kI32, {input.num_logit_rows()});
+  QUIRE_CHECK(input.groups.size() == groups.size())
+      << input.groups.size() << " KV groups, of " << groups.size();
+  slot_mappings_.resize(groups.size());
+  for (size_t group = 0; group < groups.size(); ++group) {
+    if (groups[group].layers.empty()) continue;
+    slot_mappings_[group] = place(input.groups[group].slot_mapping, kI64, {input.num_tokens()});
+  }
+  // The changes come last. Their number differs from step to step, and no other address depends on
+  // it.
+  return place(changes, kI32, {std::ssize(changes), 2});
+}
+
 absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& input,
                                  std::span<const KvGroup> groups) {
-  const int64_t num_tokens = input.num_tokens();
-  const int64_t num_seqs = input.num_seqs();
-  const bool fixed = records_ && num_tokens == num_seqs;
+  const bool is_decode = records_ && input.num_tokens() == input.num_seqs();
+  if (is_decode) Pad(input, DecodeBucket(input.num_seqs(), max_seqs_));
+  const ModelInput& step = is_decode ? padded_ : input;
   last_staging_ = 1 - last_staging_;
   const kernels::DeviceBuffer& staging = staging_[last_staging_];
   auto* const host = static_cast<char*>(staging.bytes() > 0 ? staging.data() : buffer_.data());
-  int64_t offset = 0;
-  const auto place = [&](kernels::TensorView& view, const auto& values, kernels::DType dtype,
-                         std::initializer_list<int64_t> shape) {
-    view = kernels::TensorView(static_cast<char*>(buffer_.data()) + offset, dtype, shape);
-    const int64_t bytes = view.num_bytes();
-    QUIRE_CHECK(offset + Align(bytes) <= capacity_bytes_) << "a step larger than its limits";
-    // A step without logits has no rows to copy.
-    if (bytes > 0) std::memcpy(host + offset, values.data(), static_cast<size_t>(bytes));
-    offset += Align(bytes);
-  };
-  using enum kernels::DType;
-  place(token_ids_, input.token_ids, kI32, {num_tokens});
-  place(token_sources_, input.token_sources, kI32, {std::ssize(input.token_sources)});
-  place(positions_, input.positions, kI32, {num_tokens});
-  place(query_starts_, input.query_starts, kI32, {num_seqs + 1});
-  place(context_lens_, input.context_lens, kI32, {num_seqs});
-  place(logit_rows_, input.logit_rows, kI32, {input.num_logit_rows()});
-  QUIRE_CHECK(input.groups.size() == groups.size())
-      << input.groups.size() << " KV groups, of " << groups.size();
-  groups_.resize(groups.size());
-  for (size_t g = 0; g < groups.size(); ++g) {
-    if (groups[g].layers.empty()) continue;
-    const GroupInput& from = input.groups[g];
-    place(groups_[g].slot_mapping, from.slot_mapping, kI64, {num_tokens});
-    const int64_t blocks = from.max_blocks_per_seq;
-    if (!fixed) {
-      place(groups_[g].block_table, from.block_table, kI32, {num_seqs, blocks});
-      continue;
-    }
-    // The width of the table is rounded up to a power of two, so that few recordings serve all
-    // steps. Attention never reads the padding of a row.
-    const int64_t width =
-        std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks)), max_blocks_);
-    table_.assign(static_cast<size_t>(num_seqs * width), 0);
-    for (int64_t seq = 0; seq < num_seqs; ++seq) {
-      std::copy_n(from.block_table.begin() + seq * blocks, blocks, table_.begin() + seq * width);
-    }
-    place(groups_[g].block_table, table_, kI32, {num_seqs, width});
-  }
+  const TensorView changes = Place(step, groups, tables_.Changes(input, groups), host);
   if (staging.bytes() > 0) {
-    RETURN_IF_ERROR(backend.CopyToDevice(buffer_.data(), host, offset));
+    RETURN_IF_ERROR(backend.CopyToDevice(buffer_.data(), host, placed_bytes_));
   }
+  RETURN_IF_ERROR(tables_.Update(backend, changes));
   for (auto& [key, plan] : plans_) {
-    ASSIGN_OR_RETURN(plan, backend.Plan({.context_lens = input.context_lens,
-                                         .query_lens = input.query_lens,
+    ASSIGN_OR_RETURN(plan, backend.Plan({.context_lens = step.context_lens,
+                                         .query_lens = step.query_lens,
                                          .heads = key.heads,
                                          .pattern = key.pattern,
-                                         .fixed_launches = fixed}));
+                                         .fixed_launches = is_decode}));
   }
   launch_key_.clear();
-  if (!fixed) return absl::OkStatus();
-  launch_key_ = {num_seqs, input.num_logit_rows(), std::ssize(input.token_sources)};
-  for (size_t g = 0; g < groups.size(); ++g) {
-    if (!groups[g].layers.empty()) launch_key_.push_back(groups_[g].block_table.dim(1));
-  }
+  if (!is_decode) return absl::OkStatus();
+  launch_key_ = {step.num_seqs(), step.num_logit_rows(), std::ssize(step.token_sources)};
   for (const auto& [key, plan] : plans_) backend.AppendLaunchKey(*plan, launch_key_);
   return absl::OkStatus();
 }

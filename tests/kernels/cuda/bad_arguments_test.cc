@@ -113,6 +113,16 @@ TEST_F(BadArgumentsTest, OfTakeTokens) {
                {"sources: want int32 [4]", Set(&Args::sources, {})}});
 }
 
+TEST_F(BadArgumentsTest, OfUpdateTable) {
+  using Args = UpdateTableArgs;
+  Check<Args>({.table = View(kI32, {4}), .changes = View(kI32, {2, 2})},
+              [&](const Args& args) { return UpdateTable(*device_, args); },
+              {{"table: want int32 [*]", Set(&Args::table, View(kI64, {4}))},
+               {"table: want int32 [*]", Set(&Args::table, View(kI32, {2, 2}))},
+               {"changes: want int32 [*, 2]", Set(&Args::changes, View(kI32, {4}))},
+               {"changes: want int32 [*, 2]", Set(&Args::changes, View(kI32, {2, 3}))}});
+}
+
 TEST_F(BadArgumentsTest, OfSample) {
   const auto sampler =
       *HostSampler::Create(*device_, {.vocab_size = 8, .max_rows = 2, .max_draws = 3});

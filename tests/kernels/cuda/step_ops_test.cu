@@ -1,5 +1,5 @@
-// Tests TakeTokens, Embed, GatherRows, CopyBlocks, Norm, Argmax and Linear against plain loops, in
-// three thread orders.
+// Tests UpdateTable, TakeTokens, Embed, GatherRows, CopyBlocks, Norm, Argmax and Linear against
+// plain loops, in three thread orders.
 
 #include <algorithm>
 #include <cmath>
@@ -94,6 +94,28 @@ TEST_P(StepOpsTest, TakeTokensReplacesTokensThatHaveASource) {
         TakeTokens(*device_, {.token_ids = TensorView(on_device.data(), DType::kI32, {count}),
                               .drawn = TensorView(from.data(), DType::kI32, {3}),
                               .sources = TensorView(at.data(), DType::kI32, {count})})
+            .ok());
+    EXPECT_EQ(on_device.ToHost(), want);
+  }
+}
+
+TEST_P(StepOpsTest, UpdateTableWritesTheChangedEntriesAlone) {
+  for (const int32_t count : {4, 300}) {
+    // Every third entry changes. The last two changes are outside the table.
+    std::vector<int32_t> table, changes, want;
+    for (int32_t i = 0; i < count; ++i) {
+      table.push_back(i);
+      want.push_back(i % 3 == 0 ? -i : i);
+      if (i % 3 == 0) changes.insert(changes.begin(), {i, -i});
+    }
+    changes.insert(changes.end(), {count, 77, -1, 78});
+    table.push_back(5);  // not a part of the table
+    want.push_back(5);
+    DeviceArray<int32_t> on_device(*device_, table), from(*device_, changes);
+    const auto num_changes = static_cast<int64_t>(changes.size() / 2);
+    ASSERT_TRUE(
+        UpdateTable(*device_, {.table = TensorView(on_device.data(), DType::kI32, {count}),
+                               .changes = TensorView(from.data(), DType::kI32, {num_changes, 2})})
             .ok());
     EXPECT_EQ(on_device.ToHost(), want);
   }
