@@ -3,7 +3,10 @@
 // Work items of attention. The plan of a step (attention_plan.h) makes them, and the attention
 // kernels read them.
 
+#include <algorithm>
 #include <cstdint>
+
+#include "base/math.h"
 
 namespace quire::kernels::cuda {
 
@@ -41,5 +44,40 @@ constexpr int32_t AttentionTileKeys(int32_t head_dim) { return head_dim > 128 ? 
 // of a sequence have the same number of row tiles. This number does not depend on the other
 // sequences of the batch.
 inline constexpr int32_t kAttentionRowTiles[] = {1, 2, 4};
+
+// The fewest tiles in the range of a block, unless all units are shorter. Shorter ranges would keep
+// more blocks busy, but the merge would cost more than they save (FlashAttention-3 has the same
+// minimum).
+inline constexpr int32_t kMinRangeTiles = 4;
+// The most pieces into which a fixed split cuts the units of one sequence. On an H200 the grid has
+// 264 blocks, so a block gets three or four of 1024 pieces. With fewer pieces, one piece more or
+// less would be a larger part of a block's time.
+inline constexpr int32_t kFixedSplitPieces = 1024;
+
+struct FixedSplit {
+  int32_t piece_tiles = 0;  // of every piece of a unit but its last one
+  int32_t num_pieces = 0;   // of a unit
+};
+
+// Returns how a fixed split cuts a unit of `num_tiles` tiles, if its sequence has `num_units` units
+// in this step and pieces have at least `least_tiles` tiles.
+constexpr FixedSplit SplitAtFixedKeys(int32_t num_tiles, int64_t num_units, int32_t least_tiles) {
+  const auto most_pieces =
+      static_cast<int32_t>(std::max<int64_t>(1, kFixedSplitPieces / num_units));
+  const int32_t piece_tiles = std::max(least_tiles, base::CeilDiv(num_tiles, most_pieces));
+  return {.piece_tiles = piece_tiles, .num_pieces = base::CeilDiv(num_tiles, piece_tiles)};
+}
+
+// The units of each sequence of a decode step. The rows of a unit are heads of one KV group.
+struct DecodeUnits {
+  int32_t num_kv_heads = 0;
+  int32_t group = 0;      // heads of a KV group
+  int32_t most_rows = 0;  // of a unit
+
+  constexpr int32_t chunks() const { return base::CeilDiv(group, most_rows); }  // of a KV group
+  constexpr int32_t per_seq() const { return num_kv_heads * chunks(); }
+  // Returns the rows of the largest unit.
+  constexpr int32_t rows() const { return std::min(group, most_rows); }
+};
 
 }  // namespace quire::kernels::cuda

@@ -70,7 +70,10 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   merges_.clear();
   lists_.Clear();
   num_partial_rows_ = 0;
+  decodes_.reset();
   SetStep(args);
+  fixed_launches_ = args.fixed_launches;
+  if (fixed_launches_ && !args.pattern.has_holes()) return SizeDecodes(options);
   size_t num_units = 0;
   for (const int32_t row_tiles : kAttentionRowTiles) {
     const std::vector<AttentionItem> units = Units(row_tiles);
@@ -81,8 +84,50 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
     RETURN_IF_ERROR(options.fixed_split ? CutAtFixedKeys(units, options, part)
                                         : CutEqually(units, options, part));
   }
-  fixed_launches_ = args.fixed_launches;
   if (fixed_launches_) FixLaunches(options, num_units);
+  return absl::OkStatus();
+}
+
+absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanOptions& options) {
+  const int32_t row_tiles = RowTiles(group(), value_dim());
+  const int32_t tile_keys = AttentionTileKeys(value_dim());
+  DecodePlan& plan = decodes_.emplace(DecodePlan{
+      .units = {.num_kv_heads = num_kv_heads(), .group = group(), .most_rows = 16 * row_tiles},
+      .row_tiles = row_tiles,
+      .grid_size = options.grid_size,
+      .fixed_split_tiles = options.fixed_split ? options.fixed_split_keys / tile_keys : 0});
+  int64_t num_items = 0, num_partial_items = 0;
+  if (options.fixed_split) {
+    for (int64_t seq = 0; seq < num_seqs(); ++seq) {
+      const int32_t position = context_len(seq) - 1;
+      const auto num_tiles =
+          static_cast<int32_t>(position / tile_keys + 1 - pattern().FirstKey(position) / tile_keys);
+      const int64_t num_pieces =
+          SplitAtFixedKeys(num_tiles, plan.units.per_seq(), plan.fixed_split_tiles).num_pieces;
+      num_items += num_pieces * plan.units.per_seq();
+      if (num_pieces > 1) num_partial_items += num_pieces * plan.units.per_seq();
+    }
+    // Powers of two, so that few recordings serve all steps.
+    num_items = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_items)));
+    if (num_partial_items > 0) {
+      num_partial_items =
+          static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_partial_items)));
+    }
+  } else {
+    // Each block but the first may begin with a cut, and a unit that is cut c times has c + 1
+    // pieces.
+    const int64_t most_cuts = options.grid_size - 1;
+    num_items = num_seqs() * plan.units.per_seq() + most_cuts;
+    num_partial_items = 2 * most_cuts;
+  }
+  const int64_t partial_rows = num_partial_items * plan.units.rows();
+  if (partial_rows > options.max_partial_rows || num_items > std::numeric_limits<int32_t>::max()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("plan: want at most ", options.max_partial_rows, " partial rows, got ",
+                     partial_rows, " of ", num_seqs(), " decodes"));
+  }
+  num_partial_rows_ = static_cast<int32_t>(partial_rows);
+  plan.most_items = static_cast<int32_t>(num_items);
   return absl::OkStatus();
 }
 
@@ -102,6 +147,7 @@ void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, size_t 
 
 int32_t CudaAttentionPlan::most_merge_rows() const {
   int32_t rows = 0;
+  if (decodes_) return decodes_->units.rows();
   if (fixed_launches_) {  // a sequence has group() rows, a unit at most 16 * row_tiles
     return parts_.empty() ? 0 : std::min(group(), 16 * parts_.back().row_tiles);
   }
@@ -225,15 +271,12 @@ absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>&
   for (const AttentionItem& unit : units) {
     const int64_t units_of_request =
         num_kv_heads() * CeilDiv(int64_t{query_len(unit.seq)} * group(), 16 * part.row_tiles);
-    const int64_t most_pieces = std::max<int64_t>(1, kFixedSplitPieces / units_of_request);
-    const int64_t num_tiles = NumTiles(unit, tile_keys);
-    const int64_t piece_tiles =
-        std::max<int64_t>(options.fixed_split_keys / tile_keys, CeilDiv(num_tiles, most_pieces));
+    const int32_t num_tiles = NumTiles(unit, tile_keys);
+    const FixedSplit split =
+        SplitAtFixedKeys(num_tiles, units_of_request, options.fixed_split_keys / tile_keys);
     std::vector<int32_t> cuts = {FirstTile(unit, tile_keys)};
-    const int64_t end = EndTile(unit, tile_keys);
-    while (cuts.back() < end) {
-      cuts.push_back(static_cast<int32_t>(std::min(end, cuts.back() + piece_tiles)));
-    }
+    for (int32_t i = 1; i < split.num_pieces; ++i) cuts.push_back(cuts.back() + split.piece_tiles);
+    cuts.push_back(EndTile(unit, tile_keys));
     RETURN_IF_ERROR(AddPieces(unit, cuts, options, part));
     total += num_tiles;
   }

@@ -27,6 +27,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -45,14 +46,14 @@ struct AttentionPlanOptions {
   int64_t max_partial_rows = std::numeric_limits<int32_t>::max();
 };
 
-// The most pieces into which a fixed split cuts the units of one sequence. On an H200 the grid has
-// 264 blocks, so a block gets three or four of 1024 pieces. With fewer pieces, one piece more or
-// less would be a larger part of a block's time.
-inline constexpr int32_t kFixedSplitPieces = 1024;
-// The fewest tiles in the range of a block, unless all units are shorter. Shorter ranges would keep
-// more blocks busy, but the merge would cost more than they save (FlashAttention-3 has the same
-// minimum).
-inline constexpr int32_t kMinRangeTiles = 4;
+// What the host knows of a decode step's plan that the device makes (plan_decodes.cuh).
+struct DecodePlan {
+  DecodeUnits units;
+  int32_t row_tiles = 0;
+  int32_t grid_size = 0;
+  int32_t fixed_split_tiles = 0;  // the fewest tiles of a piece; 0: equal cuts
+  int32_t most_items = 0;
+};
 
 class CudaAttentionPlan final : public AttentionPlan {
  public:
@@ -63,12 +64,15 @@ class CudaAttentionPlan final : public AttentionPlan {
     std::vector<int32_t> block_starts;
   };
 
-  // Replaces the content with the plan for `args`. With args.fixed_launches, every part has
-  // options.grid_size blocks, and there is one merge for each unit; unneeded blocks and merges are
-  // empty. Returns InvalidArgument when lengths or heads contradict each other, and
+  // Replaces the content with the plan for `args`. With args.fixed_launches, the device makes the
+  // plan, and `decodes` says how. If the pattern has holes, the host makes this plan too. Then its
+  // part has options.grid_size blocks, and there is one merge for each unit; unneeded blocks and
+  // merges are empty. Returns InvalidArgument when lengths or heads contradict each other, and
   // ResourceExhausted when the plan needs more partial rows than the options allow.
   absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
 
+  // Null if the host makes the plan. Otherwise parts, merges and tiles are empty.
+  const DecodePlan* decodes() const { return decodes_ ? &*decodes_ : nullptr; }
   const std::vector<Part>& parts() const { return parts_; }  // only parts with items
   const std::vector<AttentionMerge>& merges() const { return merges_; }
   const std::vector<SeenTile>& tiles() const { return lists_.tiles(); }
@@ -78,6 +82,7 @@ class CudaAttentionPlan final : public AttentionPlan {
 
  private:
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
+  absl::Status SizeDecodes(const AttentionPlanOptions& options);
   void FixLaunches(const AttentionPlanOptions& options, size_t num_units);
   // Returns the units of all sequences whose items have `row_tiles` row tiles. Each unit is
   // returned as one item with all its keys.
@@ -94,6 +99,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   absl::Status AddPieces(const AttentionItem& unit, const std::vector<int32_t>& cuts,
                          const AttentionPlanOptions& options, Part& part);
 
+  std::optional<DecodePlan> decodes_;
   std::vector<Part> parts_;
   std::vector<AttentionMerge> merges_;
   TileLists lists_;

@@ -9,6 +9,7 @@
 #include "kernels/cuda/attn_merge.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/paged_attention.h"
+#include "kernels/cuda/plan_decodes.cuh"
 #include "kernels/ops/check.h"
 
 namespace quire::kernels::cuda {
@@ -102,7 +103,8 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   AttentionPlanOptions options = options_;
   options.grid_size = static_cast<int32_t>(info.num_sms * blocks_per_sm);
   RETURN_IF_ERROR(uploaded.plan.Build(args, options));
-  RETURN_IF_ERROR(Upload(uploaded));
+  RETURN_IF_ERROR(uploaded.plan.decodes() == nullptr ? Upload(uploaded)
+                                                     : PlanOnDevice(args, uploaded));
   RETURN_IF_ERROR(Grow(&Device::Allocate,
                        int64_t{uploaded.plan.num_partial_rows()} * (head_dim + 1) * 4, partials_));
   return &uploaded.plan;
@@ -140,12 +142,61 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   uploaded.parts.clear();
   for (const CudaAttentionPlan::Part& part : plan.parts()) {
     const AttentionItem* const items = place(part.items);
-    uploaded.parts.push_back({items, place(part.block_starts)});
+    uploaded.parts.push_back({.row_tiles = part.row_tiles,
+                              .num_blocks = std::ssize(part.block_starts) - 1,
+                              .items = items,
+                              .block_starts = place(part.block_starts)});
   }
+  uploaded.num_merges = std::ssize(plan.merges());
   uploaded.merges = place(plan.merges());
   uploaded.tiles = place(plan.tiles());
   if (bytes == 0) return absl::OkStatus();
   return device_.CopyToDevice(uploaded.memory.data(), staging.data(), bytes);
+}
+
+absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, UploadedPlan& uploaded) {
+  const DecodePlan& plan = *uploaded.plan.decodes();
+  const int64_t num_seqs = uploaded.plan.num_seqs();
+  RETURN_IF_ERROR(
+      CheckTensor("device_context_lens", args.device_context_lens, {DType::kI32}, {num_seqs}));
+  uploaded.num_merges = num_seqs * plan.units.per_seq();
+  const auto bytes_of = [](int64_t count, int64_t size) {
+    return base::RoundUp(count * size, int64_t{32});
+  };
+  const int64_t item_bytes = bytes_of(plan.most_items, sizeof(AttentionItem));
+  const int64_t merge_bytes = bytes_of(uploaded.num_merges, sizeof(AttentionMerge));
+  RETURN_IF_ERROR(Grow(&Device::Allocate,
+                       item_bytes + merge_bytes + bytes_of(plan.grid_size + 1, sizeof(int32_t)),
+                       uploaded.memory));
+  auto* const items = static_cast<std::byte*>(uploaded.memory.data());
+  const PlanDecodesParams params = {
+      .context_lens = args.device_context_lens.data<const int32_t>(),
+      .items = reinterpret_cast<AttentionItem*>(items),
+      .block_starts = reinterpret_cast<int32_t*>(items + item_bytes + merge_bytes),
+      .merges = reinterpret_cast<AttentionMerge*>(items + item_bytes),
+      .pattern = args.pattern,
+      .units = plan.units,
+      .num_seqs = static_cast<int>(num_seqs),
+      .tile_keys = AttentionTileKeys(args.heads.value_dim),
+      .grid_size = plan.grid_size,
+      .fixed_split_tiles = plan.fixed_split_tiles};
+  uploaded.parts = {{.row_tiles = plan.row_tiles,
+                     .num_blocks = plan.grid_size,
+                     .items = params.items,
+                     .block_starts = params.block_starts}};
+  uploaded.merges = params.merges;
+  uploaded.tiles = nullptr;
+  if (num_seqs == 0) return absl::OkStatus();
+  // Each block finds all cuts, and its warps write a part of the units.
+  constexpr int64_t kMostBlocks = 16;
+  const int64_t num_blocks =
+      std::min(kMostBlocks, base::CeilDiv(uploaded.num_merges, int64_t{kPlanThreads}));
+  return Launch(
+      device_,
+      {.grid = {static_cast<unsigned>(num_blocks)},
+       .block = {kPlanThreads},
+       .shared_bytes = PlanSharedBytes(num_seqs, plan.grid_size, plan.fixed_split_tiles > 0)},
+      plan.fixed_split_tiles > 0 ? &PlanDecodesKernel<true> : &PlanDecodesKernel<false>, params);
 }
 
 absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
@@ -210,21 +261,20 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .pattern = args.pattern,
       .scale = args.soft_cap > 0.0f ? args.scale / args.soft_cap : args.scale * kLog2E,
       .soft_cap = args.soft_cap};
-  for (size_t i = 0; i < plan.parts().size(); ++i) {
-    const CudaAttentionPlan::Part& part = plan.parts()[i];
+  for (const UploadedPlan::Part& part : uploaded.parts) {
     const Instance<T>* const instance = Find<T>(head_dim, part.row_tiles, args.pattern);
-    params.items = uploaded.parts[i].items;
-    params.block_starts = uploaded.parts[i].block_starts;
+    params.items = part.items;
+    params.block_starts = part.block_starts;
     RETURN_IF_ERROR(Launch(device_,
-                           {.grid = {static_cast<unsigned>(part.block_starts.size() - 1)},
+                           {.grid = {static_cast<unsigned>(part.num_blocks)},
                             .block = {kAttnThreads},
                             .shared_bytes = instance->shared_bytes},
                            instance->kernel, params));
   }
-  if (plan.merges().empty()) return absl::OkStatus();
+  if (plan.num_partial_rows() == 0) return absl::OkStatus();
   const int32_t most_rows = plan.most_merge_rows();
   return Launch(device_,
-                {.grid = {static_cast<unsigned>(plan.merges().size()),
+                {.grid = {static_cast<unsigned>(uploaded.num_merges),
                           static_cast<unsigned>((most_rows + kMergeWarps - 1) / kMergeWarps)},
                  .block = {32 * kMergeWarps},
                  .overlaps_previous = true},
@@ -254,6 +304,9 @@ void PagedAttentionOp::AppendLaunchKey(const AttentionPlan& plan, std::vector<in
   if (uploaded == nullptr) return;
   key.push_back(num_allocations_);
   key.push_back(uploaded->plan.num_partial_rows());
+  if (const DecodePlan* const decodes = uploaded->plan.decodes(); decodes != nullptr) {
+    key.push_back(decodes->most_items);
+  }
   for (const CudaAttentionPlan::Part& part : uploaded->plan.parts()) {
     key.push_back(static_cast<int64_t>(std::bit_ceil(part.items.size())));
   }

@@ -34,7 +34,8 @@ class PagedAttentionOp {
   // block_size must be 16, 32, 64 or 128.
   static bool SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size);
 
-  // Implements Backend::Plan. Builds a plan and enqueues its upload.
+  // Implements Backend::Plan. Builds a plan and enqueues its upload, or enqueues a kernel that
+  // makes the plan.
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args);
   // Implements Backend::AppendLaunchKey. Appends nothing if another object made the plan.
   void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const;
@@ -53,10 +54,13 @@ class PagedAttentionOp {
     size_t last_staging = 0;
     DeviceBuffer memory;
     struct Part {
+      int32_t row_tiles = 0;
+      int64_t num_blocks = 0;
       const AttentionItem* items = nullptr;
       const int32_t* block_starts = nullptr;
     };
-    std::vector<Part> parts;  // in the order of plan.parts()
+    std::vector<Part> parts;
+    int64_t num_merges = 0;
     const AttentionMerge* merges = nullptr;
     const SeenTile* tiles = nullptr;
   };
@@ -65,6 +69,8 @@ class PagedAttentionOp {
   absl::Status Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t), int64_t bytes,
                     DeviceBuffer& buffer);
   absl::Status Upload(UploadedPlan& uploaded);
+  // Enqueues a kernel that makes the plan of a decode step.
+  absl::Status PlanOnDevice(const AttentionPlanArgs& args, UploadedPlan& uploaded);
   const UploadedPlan* FindPlan(const AttentionPlan* plan) const;
   absl::Status Check(const PagedAttentionArgs& args, const UploadedPlan* uploaded) const;
   template <typename T>

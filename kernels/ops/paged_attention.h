@@ -61,7 +61,7 @@ struct AttentionPlanKey {
   auto operator<=>(const AttentionPlanKey&) const = default;
 };
 
-// The input of Backend::Plan for one step. All of it is on the host.
+// The input of Backend::Plan for one step.
 struct AttentionPlanArgs {
   std::span<const int32_t> context_lens;  // [num_seqs], in tokens, including those of this step
   std::span<const int32_t> query_lens;    // [num_seqs]
@@ -70,6 +70,9 @@ struct AttentionPlanArgs {
   // If true, plans with equal launch keys (Backend::AppendLaunchKey) have equal kernel launches,
   // and every query_len must be 1.
   bool fixed_launches = false;
+  // context_lens in the backend's memory, int32 [num_seqs]. Read only with fixed_launches, by
+  // backends whose device makes such plans, when the enqueued work runs.
+  TensorView device_context_lens;
 
   AttentionPlanKey key() const { return {.heads = heads, .pattern = pattern}; }
 };

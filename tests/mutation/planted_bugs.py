@@ -46,10 +46,16 @@ bug("g11", "a function of the host reads logits that are not there yet", "RETURN
 bug, drop = source("engine/model/layers/device_input.cc", "cuda_engine_test")
 bug("g06", "a step's input is written over one that is not copied yet", "last_staging_ = 1 - last_staging_;",
     "last_staging_ = BUG ? 0 : 1 - last_staging_;")
-drop("g08", "a recording is replayed for a wider block table", "launch_key_.push_back(groups_[g].block_table.dim(1));",
-     "cuda_engine_test:*Preemption*")
-bug("g09", "a recording without tokens of the step before is replayed for some", "std::ssize(input.token_sources)};",
-    "BUG ? 0 : std::ssize(input.token_sources)};", "cuda_engine_test:*SamplesShare*")
+bug("g08", "padding writes its K and V into the first slot", "slot_mapping, input.groups[group].slot_mapping, -1);",
+    "slot_mapping, input.groups[group].slot_mapping, BUG ? 0 : -1);", "cuda_engine_test:*AloneAsAmongOthers*")
+bug("g09", "a recording is replayed for more sequences", "launch_key_ = {step.num_seqs(), step.num_logit_rows(),",
+    "launch_key_ = {BUG ? 0 : step.num_seqs(), BUG ? 0 : step.num_logit_rows(),", "cuda_engine_test:*AloneAsAmongOthers*")
+
+bug, drop = source("engine/model/layers/block_tables.cc", "cuda_engine_test:*AloneAsAmongOthers*")
+bug("g12", "a row keeps the blocks of the sequence before", "if (known == row[i]) continue;",
+    "if (known == row[i] || (BUG && known > 0)) continue;")
+bug("g13", "a table that was not updated is taken for true", "!std::exchange(mirror_is_true_, false)",
+    "!std::exchange(mirror_is_true_, BUG)", "decoder_test:BlockTables*")
 
 bug, drop = source("engine/step_loop.cc", "cuda_engine_test")
 bug("g07", "what a request drew after its end is shown", "if (sequence.finish_reason != FinishReason::kNone) {",

@@ -127,7 +127,8 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
                                          .query_lens = step.query_lens,
                                          .heads = key.heads,
                                          .pattern = key.pattern,
-                                         .fixed_launches = is_decode}));
+                                         .fixed_launches = is_decode,
+                                         .device_context_lens = context_lens_}));
   }
   launch_key_.clear();
   if (!is_decode) return absl::OkStatus();

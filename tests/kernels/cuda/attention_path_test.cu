@@ -121,17 +121,19 @@ TEST(AttentionPathTest, EqualKeysMeanEqualLaunches) {
       const auto view = [&](DType dtype, std::initializer_list<int64_t> shape) {
         return TensorView(memory.data(), dtype, shape);
       };
-      const PagedAttentionArgs args{.out = view(DType::kBF16, {num_seqs, 4, 64}),
-                                    .query = view(DType::kBF16, {num_seqs, 4, 64}),
-                                    .kv_cache = view(DType::kBF16, {4, 2, 2, 16, 64}),
-                                    .block_table = view(DType::kI32, {num_seqs, 192}),
-                                    .context_lens = view(DType::kI32, {num_seqs}),
-                                    .query_starts = view(DType::kI32, {num_seqs + 1}),
-                                    .scale = 1.0f,
-                                    .plan = *backend->Plan({.context_lens = contexts,
-                                                            .query_lens = queries,
-                                                            .heads = {4, 2, 64, 64},
-                                                            .fixed_launches = true})};
+      const PagedAttentionArgs args{
+          .out = view(DType::kBF16, {num_seqs, 4, 64}),
+          .query = view(DType::kBF16, {num_seqs, 4, 64}),
+          .kv_cache = view(DType::kBF16, {4, 2, 2, 16, 64}),
+          .block_table = view(DType::kI32, {num_seqs, 192}),
+          .context_lens = view(DType::kI32, {num_seqs}),
+          .query_starts = view(DType::kI32, {num_seqs + 1}),
+          .scale = 1.0f,
+          .plan = *backend->Plan({.context_lens = contexts,
+                                  .query_lens = queries,
+                                  .heads = {4, 2, 64, 64},
+                                  .fixed_launches = true,
+                                  .device_context_lens = view(DType::kI32, {num_seqs})})};
       log.launches.clear();
       RC_ASSERT(backend->PagedAttention(args).ok());
       std::vector<int64_t> key = {num_seqs};

@@ -41,6 +41,7 @@ KERNELS = {
     f"{CUDA}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),
                                (ATTENTION_UNIT, "cuda_paged_attention_test")],
     PLAN: [(PLAN, "cuda_attention_plan_test"), (PLAN, "cuda_paged_attention_test")],
+    f"{CUDA}/plan_decodes.cuh": [(f"{HERE}/plan_decodes_test.cu", "cuda_plan_decodes_test")],
     REFERENCE: [(f"{CUDA}/attention_reference.cu", "cuda_attention_reference_test")],
     f"{CUDA}/grouped_gemm.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],
     f"{CUDA}/moe_routing.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],
@@ -48,7 +49,7 @@ KERNELS = {
 }
 for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("embed", "embed"),
                       ("gather_rows", "gather_rows"), ("linear_epilogue", "linear"), ("norm", "norm"),
-                      ("qkv_post", "qkv_post"), ("shift_keys", "shift_keys")):
+                      ("qkv_post", "qkv_post"), ("shift_keys", "shift_keys"), ("update_table", "update_table")):
     KERNELS[f"{CUDA}/{step_op}.cuh"] = [(f"{CUDA}/{unit}.cu", "cuda_step_ops_test")]
 # Attention kernels of these head_dims are compiled with the mutant. The other kernels come from the library,
 # because compiling all 40 takes minutes. So no mutant has a bug that concerns only another head_dim.

@@ -6,6 +6,7 @@ ATTENTION = f"{CUDA}/attn_decode.cuh"
 MERGE = f"{CUDA}/attn_merge.cuh"
 REFERENCE = f"{CUDA}/attention_reference.cuh"
 PLAN = f"{CUDA}/attention_plan.cc"
+DECODES = f"{CUDA}/plan_decodes.cuh"
 NORM = f"{CUDA}/norm.cuh"
 QKV_POST = f"{CUDA}/qkv_post.cuh"
 PREFILL = f"{HERE}/hopper_prefill.cuh"
@@ -110,6 +111,16 @@ PLANTED = [
     ("a block's room counted in pieces", PLAN, "room -= take;", "--room;"),
     ("a block for each fixed piece", PLAN, "part.block_starts.size()) * range", "part.block_starts.size())"),
 
+    ("warps before not summed", DECODES, "  for (int warp = 0; warp < thread / kWarpLanes; ++warp) sum += scratch[warp];\n", ""),
+    ("tiles of one unit for those of a sequence", DECODES, "int64_t{count(seq)} * per_seq", "int64_t{count(seq)}"),
+    ("no room for the first piece of a unit", DECODES, "offset > 0 && offset <= range ? 1 : 0", "0"),
+    ("a block begins with the rest of a unit as well", DECODES, "(at.offset > 0 ? 1 : 0)", "0"),
+    ("ranges shorter than the shortest", DECODES, "(total + p.grid_size - 1) / p.grid_size, shortest_range)",
+     "(total + p.grid_size - 1) / p.grid_size, 1)"),
+    ("keys before the window", DECODES, "std::max(tiles.key_begin, begin * p.tile_keys)", "begin * p.tile_keys"),
+    ("every unit merged", DECODES, "  if (cuts.num_pieces > 1) {\n", "  if (cuts.num_pieces > 0) {\n"),
+    ("pieces of a fixed split share rows", DECODES, "int64_t{pieces} * per_seq : 0", "per_seq : 0"),
+
     ("eps left out", NORM, "/ size + eps)", "/ size)"),
     ("squares not about the mean", NORM, "(x[j] - mean) * (x[j] - mean)", "x[j] * x[j]"),
     ("the mean not taken off", NORM, "(x[j] - scale.mean) * scale.inverse", "x[j] * scale.inverse"),
@@ -143,8 +154,9 @@ EQUIVALENT = [
     (("hopper_prefill", "const bool valid = packed_row[h]"), "rows that are not stored"),
     (("attention_plan", "becomes '>='", "args.query_lens[seq] * group > std::numeric_limits"),
      "refuses 2^31 - 65 rows, one fewer than it may: a gigabyte of plan, which no test builds"),
-    (("attention_plan", "std::min is its second", "std::min(end, cuts.back() + piece_tiles)"),
-     "AddPieces ends the last piece where the keys end"),
+    (("plan_decodes", "becomes '>'", "block * range >= total"), "the place after the last tile follows the last item"),
+    (("plan_decodes", "std::min is its first", "first_cut + (piece - 1) * step, count"),
+     "no piece reads past the last key"),
     (("attention_reference", "becomes '>'", "item >= p.num_tokens * p.num_heads"),
      "the token past the last belongs to no sequence, and returns below"),
     (("attention_reference", "becomes '>'", "token < start || token >= query_end"),

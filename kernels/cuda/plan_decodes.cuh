@@ -1,0 +1,281 @@
+#pragma once
+
+// Plans the attention of a decode step on the device, with the cuts that the host makes for other
+// steps (attention_plan.h). So the host uploads no plan, and a recorded step can be replayed for
+// any lengths.
+//
+// All units of one decoding sequence read the same tiles of keys. So the place of each unit in the
+// list of all tiles follows from the prefix sums of the sequences' tiles, and each warp finds the
+// pieces of its units by arithmetic alone.
+
+#include <algorithm>
+
+#include "kernels/cuda/attention_items.h"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/ops/attention_pattern.h"
+
+namespace quire::kernels::cuda {
+
+struct PlanDecodesParams {
+  const int32_t* context_lens;  // [num_seqs]
+  AttentionItem* items;
+  int32_t* block_starts;   // [grid_size + 1]
+  AttentionMerge* merges;  // [units]; num_rows is 0 for a unit that is not cut
+  AttentionPattern pattern;
+  DecodeUnits units;
+  int num_seqs, tile_keys, grid_size;
+  int fixed_split_tiles;  // of the shortest piece; not used for equal cuts
+};
+
+inline constexpr int kPlanThreads = 256;
+inline constexpr int kPlanWarps = kPlanThreads / kWarpLanes;
+
+// Returns the shared memory of a launch: prefix sums over the sequences, two more over the blocks
+// of attention's grid or, with a fixed split, over the sequences, and one number for each warp.
+constexpr int64_t PlanSharedBytes(int64_t num_seqs, int64_t grid_size, bool fixed_split) {
+  const int64_t numbers =
+      num_seqs + 1 + 2 * ((fixed_split ? num_seqs : grid_size) + 1) + kPlanWarps;
+  return numbers * static_cast<int64_t>(sizeof(int64_t));
+}
+
+// Writes sums[i] = value(0) + ... + value(i - 1) for i = 0 .. n. All threads of the block call
+// this.
+template <typename Value>
+__device__ __forceinline__ void PrefixSums(int64_t* sums, int n, int64_t* scratch, Value value) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
+  const int run = (n + kPlanThreads - 1) / kPlanThreads;
+  const int first = thread * run, end = std::min(first + run, n);
+  int64_t own = 0;
+  for (int i = first; i < end; ++i) own += value(i);
+  int64_t sum = own;  // of the threads of this warp up to this one
+#pragma unroll
+  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
+    const int64_t other = __shfl_up_sync(0xffffffffu, sum, static_cast<unsigned>(delta));
+    if (lane >= delta) sum += other;
+  }
+  if (lane == kWarpLanes - 1) scratch[thread / kWarpLanes] = sum;
+  __syncthreads();
+  sum -= own;
+  for (int warp = 0; warp < thread / kWarpLanes; ++warp) sum += scratch[warp];
+  for (int i = first; i < end; ++i) {
+    sums[i] = sum;
+    sum += value(i);
+  }
+  if (thread == kPlanThreads - 1) sums[n] = sum;
+  __syncthreads();  // after this barrier, `sums` may be read and `scratch` written
+}
+
+// The tiles of keys that each unit of one sequence reads.
+struct DecodeTiles {
+  int position;  // of the query
+  int key_begin;
+  int first;
+  int count;
+};
+
+__device__ __forceinline__ DecodeTiles TilesOf(const PlanDecodesParams& p, int seq) {
+  DecodeTiles tiles;
+  tiles.position = p.context_lens[seq] - 1;
+  tiles.key_begin = static_cast<int>(p.pattern.FirstKey(tiles.position));
+  tiles.first = tiles.key_begin / p.tile_keys;
+  tiles.count = tiles.position / p.tile_keys + 1 - tiles.first;
+  return tiles;
+}
+
+// A place in the list of all tiles.
+struct TilePlace {
+  int seq;
+  int unit;    // of the sequence
+  int offset;  // in the unit, in tiles
+};
+
+// `sums` are the prefix sums of the sequences' tiles. `tile` must be less than their total.
+__device__ __forceinline__ TilePlace PlaceOf(const PlanDecodesParams& p, const int64_t* sums,
+                                             int64_t tile) {
+  int seq = 0;
+  for (int end = p.num_seqs; end - seq > 1;) {
+    const int middle = (seq + end) / 2;
+    (sums[middle] <= tile ? seq : end) = middle;
+  }
+  const auto within = static_cast<int>(tile - sums[seq]);
+  const int count = TilesOf(p, seq).count;
+  return {.seq = seq, .unit = within / count, .offset = within % count};
+}
+
+// How a unit is cut. Piece i has tiles [begin(i), begin(i + 1)) of the sequence's tiles.
+struct Cuts {
+  int num_pieces;
+  int64_t item;     // of the first piece
+  int64_t partial;  // partial row of the first piece
+  int64_t first_cut, step;
+  int count;  // tiles of the unit
+
+  __device__ __forceinline__ int begin(int piece) const {
+    if (piece == 0) return 0;
+    return static_cast<int>(std::min<int64_t>(first_cut + (piece - 1) * step, count));
+  }
+};
+
+// One warp writes the items and the merge of a unit.
+__device__ __forceinline__ void WriteUnit(const PlanDecodesParams& p, int seq, int unit,
+                                          const Cuts& cuts) {
+  const DecodeTiles tiles = TilesOf(p, seq);
+  const int chunks = p.units.chunks();
+  const int kv_head = unit / chunks;
+  const int first_row = unit % chunks * p.units.most_rows;
+  const int num_rows = std::min(p.units.most_rows, p.units.group - first_row);
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  for (int piece = lane; piece < cuts.num_pieces; piece += kWarpLanes) {
+    const int begin = tiles.first + cuts.begin(piece), end = tiles.first + cuts.begin(piece + 1);
+    p.items[cuts.item + piece] = {
+        .seq = seq,
+        .kv_head = kv_head,
+        .first_row = first_row,
+        .num_rows = num_rows,
+        .key_begin = std::max(tiles.key_begin, begin * p.tile_keys),
+        .key_end = std::min(tiles.position + 1, end * p.tile_keys),
+        .first_position = tiles.position,
+        .partial =
+            cuts.num_pieces > 1 ? static_cast<int32_t>(cuts.partial + piece * num_rows) : -1};
+  }
+  if (lane > 0) return;
+  AttentionMerge merge;
+  if (cuts.num_pieces > 1) {
+    merge = {.seq = seq,
+             .kv_head = kv_head,
+             .first_row = first_row,
+             .num_rows = num_rows,
+             .partial = static_cast<int32_t>(cuts.partial),
+             .num_items = cuts.num_pieces};
+  }
+  p.merges[seq * p.units.per_seq() + unit] = merge;
+}
+
+// Calls write(seq, unit) for each unit of this warp.
+template <typename Write>
+__device__ __forceinline__ void ForEachUnit(const PlanDecodesParams& p, Write write) {
+  const int per_seq = p.units.per_seq(), warps = static_cast<int>(gridDim.x) * kPlanWarps;
+  const int first =
+      static_cast<int>(blockIdx.x) * kPlanWarps + static_cast<int>(threadIdx.x) / kWarpLanes;
+  for (int i = first; i < p.num_seqs * per_seq; i += warps) write(i / per_seq, i % per_seq);
+}
+
+// Calls write(block) for each block of attention's grid, and for the end of the grid.
+template <typename Write>
+__device__ __forceinline__ void ForEachBlockStart(const PlanDecodesParams& p, Write write) {
+  const int threads = static_cast<int>(gridDim.x) * kPlanThreads;
+  const int first = static_cast<int>(blockIdx.x * kPlanThreads + threadIdx.x);
+  for (int block = first; block <= p.grid_size; block += threads) write(block);
+}
+
+// Cuts the list of all tiles into equal ranges, one for each block of attention's grid.
+__device__ __forceinline__ void PlanEqualCuts(const PlanDecodesParams& p) {
+  int64_t* const tile_sums = DynamicShared<int64_t>();
+  int64_t* const cut_sums = tile_sums + p.num_seqs + 1;
+  int64_t* const cut_unit_sums = cut_sums + p.grid_size + 1;
+  int64_t* const scratch = cut_unit_sums + p.grid_size + 1;
+  const int per_seq = p.units.per_seq();
+  const auto count = [&](int seq) { return TilesOf(p, seq).count; };
+  // Counts the sequences whose units have 1, 2, 3 and more tiles, with 16 bits for each number. The
+  // longest of these units decides the shortest range.
+  static_assert(kMinRangeTiles == 4);
+  PrefixSums(tile_sums, p.num_seqs, scratch, [&](int seq) {
+    return int64_t{1} << 16 * (std::min(count(seq), int{kMinRangeTiles}) - 1);
+  });
+  int shortest_range = kMinRangeTiles;
+  while (tile_sums[p.num_seqs] >> 16 * (shortest_range - 1) == 0) --shortest_range;
+  __syncthreads();  // after this barrier, tile_sums may be written again
+  PrefixSums(tile_sums, p.num_seqs, scratch,
+             [&](int seq) { return int64_t{count(seq)} * per_seq; });
+  const int64_t total = tile_sums[p.num_seqs];
+  const int64_t range = std::max<int64_t>((total + p.grid_size - 1) / p.grid_size, shortest_range);
+  const auto num_ranges = static_cast<int>((total + range - 1) / range);
+  // Range i begins with a cut if it begins inside a unit.
+  PrefixSums(cut_sums, num_ranges, scratch,
+             [&](int i) { return PlaceOf(p, tile_sums, i * range).offset > 0 ? 1 : 0; });
+  // The first cut of a unit adds a unit that is cut.
+  PrefixSums(cut_unit_sums, num_ranges, scratch, [&](int i) {
+    const int offset = PlaceOf(p, tile_sums, i * range).offset;
+    return offset > 0 && offset <= range ? 1 : 0;
+  });
+
+  ForEachUnit(p, [&](int seq, int unit) {
+    const int tiles = count(seq);
+    const int64_t begin = tile_sums[seq] + int64_t{unit} * tiles;
+    const int64_t first_cut = begin / range + 1, last_cut = (begin + tiles - 1) / range;
+    const int64_t pieces_before = cut_sums[first_cut] + cut_unit_sums[first_cut];
+    WriteUnit(p, seq, unit,
+              {.num_pieces = static_cast<int>(last_cut - first_cut) + 2,
+               .item = int64_t{seq} * per_seq + unit + cut_sums[first_cut],
+               .partial = pieces_before * p.units.rows(),
+               .first_cut = first_cut * range - begin,
+               .step = range,
+               .count = tiles});
+  });
+  ForEachBlockStart(p, [&](int block) {
+    if (block >= num_ranges) {
+      p.block_starts[block] = p.num_seqs * per_seq + static_cast<int32_t>(cut_sums[num_ranges]);
+      return;
+    }
+    const TilePlace at = PlaceOf(p, tile_sums, block * range);
+    p.block_starts[block] = at.seq * per_seq + at.unit + (at.offset > 0 ? 1 : 0) +
+                            static_cast<int32_t>(cut_sums[block]);
+  });
+}
+
+// Cuts each sequence by its own length alone.
+__device__ __forceinline__ void PlanFixedCuts(const PlanDecodesParams& p) {
+  int64_t* const tile_sums = DynamicShared<int64_t>();
+  int64_t* const item_sums = tile_sums + p.num_seqs + 1;
+  int64_t* const partial_sums = item_sums + p.num_seqs + 1;  // in items
+  int64_t* const scratch = partial_sums + p.num_seqs + 1;
+  const int per_seq = p.units.per_seq();
+  const auto split = [&](int seq) {
+    return SplitAtFixedKeys(TilesOf(p, seq).count, per_seq, p.fixed_split_tiles);
+  };
+  PrefixSums(tile_sums, p.num_seqs, scratch,
+             [&](int seq) { return int64_t{TilesOf(p, seq).count} * per_seq; });
+  PrefixSums(item_sums, p.num_seqs, scratch,
+             [&](int seq) { return int64_t{split(seq).num_pieces} * per_seq; });
+  PrefixSums(partial_sums, p.num_seqs, scratch, [&](int seq) {
+    const int pieces = split(seq).num_pieces;
+    return pieces > 1 ? int64_t{pieces} * per_seq : 0;
+  });
+
+  ForEachUnit(p, [&](int seq, int unit) {
+    const FixedSplit pieces = split(seq);
+    const int64_t before = int64_t{unit} * pieces.num_pieces;
+    WriteUnit(p, seq, unit,
+              {.num_pieces = pieces.num_pieces,
+               .item = item_sums[seq] + before,
+               .partial = (partial_sums[seq] + before) * p.units.rows(),
+               .first_cut = pieces.piece_tiles,
+               .step = pieces.piece_tiles,
+               .count = TilesOf(p, seq).count});
+  });
+  // A block begins with the first piece that begins in its range of tiles, or after the range.
+  const int64_t total = tile_sums[p.num_seqs];
+  const int64_t range = (total + p.grid_size - 1) / p.grid_size;
+  ForEachBlockStart(p, [&](int block) {
+    if (block * range >= total) {
+      p.block_starts[block] = static_cast<int32_t>(item_sums[p.num_seqs]);
+      return;
+    }
+    const TilePlace at = PlaceOf(p, tile_sums, block * range);
+    const FixedSplit pieces = split(at.seq);
+    p.block_starts[block] = static_cast<int32_t>(item_sums[at.seq]) + at.unit * pieces.num_pieces +
+                            (at.offset + pieces.piece_tiles - 1) / pieces.piece_tiles;
+  });
+}
+
+template <bool kFixedSplit>
+__global__ void __launch_bounds__(kPlanThreads)
+    PlanDecodesKernel(const __grid_constant__ PlanDecodesParams p) {
+  if constexpr (kFixedSplit) {
+    PlanFixedCuts(p);
+  } else {
+    PlanEqualCuts(p);
+  }
+}
+
+}  // namespace quire::kernels::cuda
