@@ -67,7 +67,7 @@ struct ServerInfo {
   std::string version;
   std::string backend;   // such as "cpu"
   std::string isa_path;  // such as "amx"
-  std::string numerics;  // names the exact arithmetic, such as "cpu-1"; see control_service.proto
+  std::string numerics;  // names the exact arithmetic, such as "cpu-2"; see control_service.proto
   int32_t num_threads = 0;
   int32_t block_size = 0;
   int64_t num_blocks = 0;

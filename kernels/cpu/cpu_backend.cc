@@ -66,7 +66,7 @@ class CpuBackend final : public Backend {
   BackendInfo info() const override {
     return {.name = "cpu",
             .isa_path = kernels_.name,
-            .numerics = "cpu-1",  // numerics_test has the bits that this name stands for
+            .numerics = "cpu-2",  // numerics_test has the bits that this name stands for
             .num_threads = pool_.num_threads()};
   }
   DType activation_dtype() const override { return DType::kF32; }

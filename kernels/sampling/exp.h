@@ -2,7 +2,8 @@
 
 // Computes e^x for the weights of sampling. The polynomial uses plain float32 operations only, so
 // that a loop over it vectorises, and every ISA path and compiler gives the same bits. (The build
-// forbids contraction into fused multiply-adds.)
+// forbids contraction into fused multiply-adds.) The functions are constexpr, so nvcc compiles them
+// for a GPU unchanged; nvcc needs -fmad=false.
 
 #include <bit>
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace quire::kernels::sampling {
 // Returns e^x for x <= 0, within 2 units in the last place. Returns 0 for NaN and for x <= -87,
 // where e^x is close to the smallest normal float32. Uses Cody-Waite reduction and the minimax
 // polynomial of Cephes' expf.
-__attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
+__attribute__((always_inline)) constexpr float ExpOfNonPositive(float x) {
   const float clamped = x > -87.0f ? x : -87.0f;
   // Adding and subtracting 1.5 * 2^23 rounds to an integer.
   const float shifted = clamped * 1.44269504088896341f + 12582912.0f;
@@ -35,8 +36,12 @@ __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
 // are then exact, so a sum is the same in any order.
 inline constexpr double kWeightRounder = 131072.0;  // 2^17, whose unit in the last place is 2^-35
 
-__attribute__((always_inline)) inline double RoundWeight(float exponential) {
+__attribute__((always_inline)) constexpr double RoundWeight(float exponential) {
   return (static_cast<double>(exponential) + kWeightRounder) - kWeightRounder;
 }
+
+// Rounds a weight times a depth (typical_p.cc) to a multiple of 2^-35, so that sums of up to 2^18
+// such products are exact. A product is in [-25, 0].
+constexpr double RoundWeightedDepth(double product) { return (product + 196608.0) - 196608.0; }
 
 }  // namespace quire::kernels::sampling

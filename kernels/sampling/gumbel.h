@@ -13,7 +13,9 @@
 // same bits on every machine.
 
 #include <cstdint>
+#include <span>
 
+#include "base/reproducible_math.h"
 #include "kernels/sampling/philox.h"
 
 namespace quire::kernels::sampling {
@@ -39,7 +41,10 @@ inline constexpr uint32_t NoiseBits(const NoiseKey& key, int32_t id) {
 }
 
 // Returns the Gumbel variable of `bits`. It increases with `bits`, from about -3.13 to about 22.87.
-double GumbelFromBits(uint32_t bits);
+constexpr double GumbelFromBits(uint32_t bits) {
+  const double u = (static_cast<double>(bits) + 0.5) / 4294967296.0;
+  return -base::Log(-base::Log(u));
+}
 
 // Larger than every result of GumbelFromBits. An id cannot win if its logit, divided by the
 // temperature, is further than this below the best score.
@@ -49,5 +54,17 @@ inline constexpr double kMaxGumbel = 22.9;
 // `gumbel`. So a caller can see without a logarithm that an id cannot win. The bound is never too
 // high and sometimes a little too low.
 uint32_t BitsThatMayReach(double gumbel);
+
+// BitsThatMayReach for a device, which has a copy of ReachTable() at `table`.
+inline constexpr double kMinGumbel = -4.0;  // below every result of GumbelFromBits
+inline constexpr int kReachStepsPerUnit = 16;
+inline constexpr int kNumReachSteps =
+    static_cast<int>((kMaxGumbel - kMinGumbel) * kReachStepsPerUnit) + 1;
+std::span<const uint32_t, kNumReachSteps> ReachTable();
+constexpr uint32_t BitsThatMayReach(const uint32_t* table, double gumbel) {
+  if (!(gumbel > kMinGumbel)) return 0;
+  if (gumbel >= kMaxGumbel) return table[kNumReachSteps - 1];
+  return table[static_cast<int>((gumbel - kMinGumbel) * kReachStepsPerUnit)];
+}
 
 }  // namespace quire::kernels::sampling

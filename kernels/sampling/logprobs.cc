@@ -11,6 +11,12 @@
 
 namespace quire::kernels::sampling {
 
+float Logprob(float logit, float max, double log_sum) {
+  if (std::isnan(logit)) return kMinusInfinity;
+  const double difference = static_cast<double>(logit) - static_cast<double>(max);
+  return static_cast<float>((difference - log_sum) + 0.0);  // -0, if `max` is the other zero, is 0
+}
+
 PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_id,
                                  int32_t num_top) {
   thread_local std::vector<float> maxima;
@@ -20,12 +26,8 @@ PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_i
   PositionLogprobs result = {.chosen = {.token_id = chosen_id, .logprob = kMinusInfinity}};
   if (!std::isfinite(*std::max_element(maxima.begin(), maxima.end()))) return result;
   best.Reset(logits, maxima, /*temperature=*/1.0f);
-  const double max = best.row_max();
   const double log_sum = base::Log(best.SumOfWeights());
-  const auto logprob = [&](float logit) {
-    if (std::isnan(logit)) return kMinusInfinity;
-    return static_cast<float>((static_cast<double>(logit) - max) - log_sum);
-  };
+  const auto logprob = [&](float logit) { return Logprob(logit, best.row_max(), log_sum); };
 
   if (chosen_id >= 0 && chosen_id < std::ssize(logits)) {
     result.chosen.logprob = logprob(logits[chosen_id]);

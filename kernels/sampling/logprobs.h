@@ -9,6 +9,10 @@
 
 namespace quire::kernels::sampling {
 
+// Returns the log softmax of one logit. `log_sum` is the logarithm of the sum of e^(logit - max)
+// over the row. NaN counts as -infinity.
+float Logprob(float logit, float max, double log_sum);
+
 // Returns the log softmax of the raw row (temperature 1, no penalty, bias or cut) for `chosen_id`
 // and for the `num_top` likeliest ids. The likeliest is first, and of equally likely ids the lower.
 // The denominator is computed by row_passes.h, so the result has the same bits wherever the row is

@@ -28,6 +28,14 @@ void BlockMaxima(std::span<const float> logits, std::span<float> maxima);
 // when no logit is above -infinity. BlockMaxima computes `maxima`.
 int32_t ArgMax(std::span<const float> logits, std::span<const float> maxima);
 
+// Returns how far a logit is below `max`, in units of the temperature. kLowestDepth keeps depths
+// finite at any temperature. Weights are 0 long before it.
+inline constexpr double kLowestDepth = -1e9;
+constexpr double Depth(float logit, float max, float temperature) {
+  const double depth = (static_cast<double>(logit) - max) / temperature;
+  return depth > kLowestDepth ? depth : kLowestDepth;
+}
+
 // Returns the weight of a logit relative to the largest one: e^((logit - max) / temperature),
 // rounded by RoundWeight. Returns 0 for NaN and -infinity.
 double Weight(float logit, float max, float temperature);
@@ -46,7 +54,7 @@ int32_t ArgMaxWithNoise(std::span<const float> logits, std::span<const float> ma
 
 // Returns the score that ArgMaxWithNoise compares. It is relative to `max`, so that small
 // temperatures lose no digits.
-inline double NoisyScore(float logit, float max, float temperature, uint32_t noise_bits) {
+constexpr double NoisyScore(float logit, float max, float temperature, uint32_t noise_bits) {
   return (static_cast<double>(logit) - static_cast<double>(max)) /
              static_cast<double>(temperature) +
          GumbelFromBits(noise_bits);

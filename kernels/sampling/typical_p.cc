@@ -1,19 +1,13 @@
 #include "kernels/sampling/typical_p.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "kernels/sampling/exp.h"
+#include "kernels/sampling/row_passes.h"
 #include "kernels/sampling/select_mass.h"
 
 namespace quire::kernels::sampling {
-namespace {
-
-// The lower bound on depth = (logit - max) / temperature, which keeps depths finite at any
-// temperature. Weights are 0 long before this depth.
-constexpr double kLowestDepth = -1e9;
-
-}  // namespace
 
 void TypicalP::Apply(float typical_p, KeptSet& kept) {
   if (typical_p >= 1.0f) return;
@@ -27,8 +21,7 @@ void TypicalP::Apply(float typical_p, KeptSet& kept) {
   // The entropy, which is the mean surprise, is log(sum w) - sum(w d) / sum w. So the distance
   // between surprise and entropy is |sum(w d) / sum w - d|.
   const auto depth = [&kept](const Candidate& candidate) {
-    const double d = (static_cast<double>(candidate.logit) - kept.row_max()) / kept.temperature();
-    return std::max(d, kLowestDepth);
+    return Depth(candidate.logit, kept.row_max(), kept.temperature());
   };
   double sum = 0.0;
   double weighted_depth = 0.0;
@@ -36,7 +29,7 @@ void TypicalP::Apply(float typical_p, KeptSet& kept) {
     const double weight = kept.WeightOf(candidate);
     if (weight == 0.0) continue;  // the id adds nothing
     sum += weight;
-    weighted_depth += weight * depth(candidate);
+    weighted_depth += RoundWeightedDepth(weight * depth(candidate));  // exact in any order
   }
   const double mean_depth = weighted_depth / sum;
 

@@ -35,7 +35,7 @@ class ReadyTest(harness.TestCase):
         self.assertTrue(info.has_chat_template)
         server = self.client.server_info()
         self.assertEqual(server.isa_path, self.server.started("isa_path"))
-        self.assertEqual(server.numerics, "cpu-1")
+        self.assertEqual(server.numerics, "cpu-2")
         self.assertEqual(server.num_blocks, int(self.server.started("blocks")))
 
     def test_admin_http(self):

@@ -1,5 +1,5 @@
 // Tests that answers have exactly the bits of the numerics family that GetServerInfo names, on
-// every ISA path of the machine. testdata/numerics_cpu-1.txt has the bits of the family cpu-1, as
+// every ISA path of the machine. testdata/numerics_cpu-2.txt has the bits of the family cpu-2, as
 // tokens, log-probabilities and hashes. A change that fails this test changes answers. If the
 // change is intended, CpuBackend gets the next family name, and the text that the test writes
 // becomes the file of that family.

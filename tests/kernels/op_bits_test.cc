@@ -1,6 +1,6 @@
 // Tests that ops of the CPU backend have exactly the bits of the numerics family, at odd sizes,
 // with every weight type, cache type and option, on every ISA path of the machine.
-// testdata/op_bits_cpu-1.txt has a hash of the bits for each kind of op.
+// testdata/op_bits_cpu-2.txt has a hash of the bits for each kind of op.
 // tests/engine/numerics_test.cc does the same for whole answers, and says what to do when bits
 // change on purpose.
 //
