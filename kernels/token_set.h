@@ -24,6 +24,8 @@ class TokenSet {
     }
   }
 
+  // Id i is bit i % 64 of word i / 64. Later ids are not in the set.
+  std::span<const uint64_t> words() const { return words_; }
   bool empty() const { return words_.empty(); }
   bool Contains(int32_t id) const {
     const auto word = static_cast<size_t>(id) / 64;

@@ -64,6 +64,7 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
   slot.sample_rows = {{.given = tokens[0]}};
   RETURN_IF_ERROR(Sample(logits, slot));
   RETURN_IF_ERROR(backend_.Synchronize());
+  sampler_->Take(slot.result.rows);
   if (!slot.result.rows[0].ok()) {
     base::Log(base::LogLevel::kWarning, "engine", "the warm-up's logits are not finite",
               {{"because", WhyNotFinite(decode, 0)}});
@@ -137,14 +138,14 @@ absl::Status Runner::Sample(const TensorView& logits, Slot& slot) {
   return backend_.Sample({.logits = logits,
                           .rows = slot.sample_rows,
                           .drawn = drawn_,
-                          .sampler = sampler_.get(),
-                          .results = &slot.result.rows});
+                          .sampler = sampler_.get()});
 }
 
 absl::Status Runner::Collect(StepResult& result) {
   QUIRE_CHECK(num_collected_ < num_submitted_) << "no step is in flight";
   Slot& slot = *slots_[num_collected_++ % 2];
   RETURN_IF_ERROR(backend_.Wait(*slot.done));
+  if (!slot.sample_rows.empty()) sampler_->Take(slot.result.rows);
   QUIRE_CHECK(slot.result.rows.size() == slot.result.works.size()) << "the step has not run";
   std::swap(result, slot.result);
   return absl::OkStatus();

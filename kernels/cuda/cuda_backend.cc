@@ -10,7 +10,7 @@
 
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_weight.h"
-#include "kernels/cuda/host_sampler.h"
+#include "kernels/cuda/device_sampler.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_attention.h"
@@ -64,7 +64,7 @@ class CudaBackend final : public Backend {
       std::span<const WeightView> parts) override;
   absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(
       const SamplerSpec& spec) override {
-    return HostSampler::Create(*device_, spec);
+    return DeviceSampler::Create(*device_, spec);
   }
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
   void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const override {
@@ -96,7 +96,7 @@ class CudaBackend final : public Backend {
   absl::Status ShiftKeys(const ShiftKeysArgs& args) override {
     return cuda::ShiftKeys(*device_, args);
   }
-  absl::Status Sample(const SampleArgs& args) override { return HostSampler::Enqueue(args); }
+  absl::Status Sample(const SampleArgs& args) override { return DeviceSampler::Enqueue(args); }
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return device_->CreateEvent(); }
   absl::Status Mark(Event& event) override { return device_->Mark(event); }
   absl::Status Wait(const Event& event) override { return device_->Wait(event); }

@@ -127,6 +127,17 @@ __device__ __forceinline__ void CpAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kInFlight) : "memory");
 }
 
+template <typename T>
+__device__ __forceinline__ T AtomicAdd(T* to, T value) {
+  if constexpr (sizeof(T) == 8) {
+    using Word = unsigned long long;  // a sum in two's complement is the same without a sign
+    return static_cast<T>(atomicAdd(reinterpret_cast<Word*>(to), static_cast<Word>(value)));
+  } else {
+    return static_cast<T>(
+        atomicAdd(reinterpret_cast<unsigned*>(to), static_cast<unsigned>(value)));
+  }
+}
+
 // --- Matrices
 
 __device__ __forceinline__ void LdMatrix(uint32_t (&r)[1], const void* row) {

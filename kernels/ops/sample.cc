@@ -17,9 +17,9 @@ absl::Status Validate(const SampleArgs& args) {
   RETURN_IF_ERROR(CheckTensor("logits", args.logits, {DType::kF32}, {kAnyDim, kAnyDim}));
   RETURN_IF_ERROR(CheckTensor("drawn", args.drawn, {DType::kI32}, {kAnyDim}));
   if (args.sampler == nullptr) return WantGot("sampler", "one of this backend", "none");
-  if (args.results == nullptr) return WantGot("results", "a place for the results", "none");
   for (const SampleRow& row : args.rows) {
     RETURN_IF_ERROR(CheckIndex("rows.row", row.row, 0, args.logits.dim(0)));
+    RETURN_IF_ERROR(CheckIndex("rows.num_top", row.num_top.value_or(0), 0, kMostTopLogprobs + 1));
     if (row.given >= 0) continue;
     RETURN_IF_ERROR(CheckIndex("rows.draw", row.draw, 0, args.drawn.dim(0)));
     RETURN_IF_ERROR(CheckIndex("rows.previous", row.previous, -1, args.drawn.dim(0)));

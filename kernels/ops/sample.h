@@ -81,6 +81,9 @@ struct PositionLogprobs {
   std::vector<TokenLogprob> top;
 };
 
+// The most tokens that SampleRow::num_top may ask for.
+inline constexpr int32_t kMostTopLogprobs = 20;
+
 struct SampledRow {
   int32_t id = -1;
   std::optional<PositionLogprobs> logprobs;  // if the row has num_top
@@ -101,9 +104,15 @@ struct SamplerSpec {
 class PreparedSampler {
  public:
   virtual ~PreparedSampler() = default;
+
+  // Overwrites `results` with those of the oldest call that has not been taken. results[i] is that
+  // of rows[i]. It is Internal if the largest logit of the row is not finite, which is a fault of
+  // the model or the device. It is InvalidArgument if no id is left to draw. The op must have run,
+  // and at most two calls may wait to be taken.
+  virtual void Take(std::vector<absl::StatusOr<SampledRow>>& results) = 0;
 };
 
-// `rows`, all that they refer to, and `results` must live until the op has run.
+// `rows` and all that they refer to need not outlive the call of the op.
 struct SampleArgs {
   TensorView logits;                // [num_rows, num_ids]  f32, num_ids at most vocab_size
   std::span<const SampleRow> rows;  // in memory of the host
@@ -111,10 +120,6 @@ struct SampleArgs {
   // fails writes 0.
   TensorView drawn;
   PreparedSampler* sampler = nullptr;
-  // Overwritten when the op runs: (*results)[i] is the result of rows[i]. The result is Internal if
-  // the largest logit of the row is not finite, which is a fault of the model or the device. It is
-  // InvalidArgument if no id is left to draw.
-  std::vector<absl::StatusOr<SampledRow>>* results = nullptr;
 };
 absl::Status Validate(const SampleArgs& args);
 

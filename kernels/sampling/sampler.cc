@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -17,6 +18,16 @@
 #include "kernels/sampling/typical_p.h"
 
 namespace quire::kernels::sampling {
+
+absl::Status NotFinite(float max) {
+  return absl::InternalError(absl::StrFormat("logits: want a finite maximum, got %f", max));
+}
+
+absl::Status NoneLeft() {
+  return absl::InvalidArgumentError(
+      "sampling.allowed_token_ids: no id is left to draw: each one ends the output before "
+      "stop.min_tokens, has no piece in the vocabulary, or has no probability");
+}
 
 void RunInOrder(int64_t n, absl::FunctionRef<void(int64_t item, int lane)> body) {
   for (int64_t item = 0; item < n; ++item) body(item, 0);
@@ -51,7 +62,8 @@ void Sampler::Run(const SampleArgs& args, ParallelFor parallel_for) {
   const auto num_ids = static_cast<size_t>(args.logits.dim(1));
   const std::span<int32_t> drawn(args.drawn.data<int32_t>(),
                                  static_cast<size_t>(args.drawn.dim(0)));
-  std::vector<absl::StatusOr<SampledRow>>& results = *args.results;
+  QUIRE_CHECK(num_run_ - num_taken_ < 2) << "the results of two calls have not been taken";
+  std::vector<absl::StatusOr<SampledRow>>& results = results_[num_run_++ % 2];
   results.assign(args.rows.size(), SampledRow());
   parallel_for(std::ssize(args.rows), [&](int64_t i, int lane) {
     const SampleRow& row = args.rows[i];
@@ -62,6 +74,11 @@ void Sampler::Run(const SampleArgs& args, ParallelFor parallel_for) {
   for (size_t i = 0; i < args.rows.size(); ++i) {
     if (args.rows[i].given < 0) drawn[args.rows[i].draw] = results[i].ok() ? results[i]->id : 0;
   }
+}
+
+void Sampler::Take(std::vector<absl::StatusOr<SampledRow>>& results) {
+  QUIRE_CHECK(num_taken_ < num_run_) << "no call has results to take";
+  std::swap(results, results_[num_taken_++ % 2]);
 }
 
 // Returns the row itself, without its padding, when no logit changes.
@@ -102,7 +119,7 @@ absl::StatusOr<SampledRow> Sampler::Sample(std::span<const float> logits, const 
   BlockMaxima(logits, lane.maxima);
   if (const float max = *std::max_element(lane.maxima.begin(), lane.maxima.end());
       !std::isfinite(max)) {
-    return absl::InternalError(absl::StrFormat("logits: want a finite maximum, got %f", max));
+    return NotFinite(max);
   }
   if (row.given >= 0) {
     return SampledRow{.id = row.given,
@@ -116,9 +133,7 @@ absl::StatusOr<SampledRow> Sampler::Sample(std::span<const float> logits, const 
 
   SampledRow sampled = {.id = ArgMax(edited, lane.maxima)};
   if (sampled.id < 0) {
-    return absl::InvalidArgumentError(
-        "sampling.allowed_token_ids: no id is left to draw: each one ends the output before "
-        "stop.min_tokens, has no piece in the vocabulary, or has no probability");
+    return NoneLeft();
   }
   if (row.params.temperature > 0.0f) {
     KeptSet& kept = lane.kept;

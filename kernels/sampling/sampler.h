@@ -3,6 +3,7 @@
 // The work of kernels/ops/sample.h on the host. The result of a row depends on that row alone, not
 // on the batch, on threads or on order.
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,6 +23,10 @@ using ParallelFor =
 // The ParallelFor without threads. All calls have lane 0.
 void RunInOrder(int64_t n, absl::FunctionRef<void(int64_t item, int lane)> body);
 
+// The errors of a row: its largest logit is not finite, and no id is left to draw.
+absl::Status NotFinite(float max);
+absl::Status NoneLeft();
+
 // Not thread-safe. Allocates nothing per row after warm-up, except for log-probabilities.
 class Sampler final : public PreparedSampler {
  public:
@@ -31,8 +36,9 @@ class Sampler final : public PreparedSampler {
 
   // Runs the op. Its tensors must be in memory of the host, and its arguments valid.
   void Run(const SampleArgs& args, ParallelFor parallel_for);
+  void Take(std::vector<absl::StatusOr<SampledRow>>& results) override;
 
-  // Handles one row. Returns the errors of SampleArgs::results. `previous_id` is the token that
+  // Handles one row. Returns the errors of Take. `previous_id` is the token that
   // row.previous stands for.
   absl::StatusOr<SampledRow> Sample(std::span<const float> logits, const SampleRow& row,
                                     int32_t previous_id = -1, int lane_index = 0);
@@ -48,6 +54,9 @@ class Sampler final : public PreparedSampler {
   std::vector<int32_t> holes_;  // ids below num_drawable_ without a piece
   const std::vector<int32_t> end_ids_;
   std::vector<Lane> lanes_;
+  // The results of the last two calls of Run, in turn.
+  std::array<std::vector<absl::StatusOr<SampledRow>>, 2> results_;
+  int64_t num_run_ = 0, num_taken_ = 0;
 };
 
 }  // namespace quire::kernels::sampling

@@ -64,13 +64,12 @@ TEST(SampleTest, AnErrorIsOfItsRowAlone) {
       {.row = 2, .given = 1, .num_top = 0},
   };
   std::vector<absl::StatusOr<SampledRow>> results(9);  // of a call before
-  ASSERT_TRUE(backend
-                  ->Sample({.logits = logits.view,
-                            .rows = rows,
-                            .drawn = drawn.view,
-                            .sampler = sampler.get(),
-                            .results = &results})
-                  .ok());
+  ASSERT_TRUE(
+      backend
+          ->Sample(
+              {.logits = logits.view, .rows = rows, .drawn = drawn.view, .sampler = sampler.get()})
+          .ok());
+  sampler->Take(results);
   ASSERT_EQ(results.size(), 4u);
   EXPECT_EQ(results[0]->id, 2);
   EXPECT_EQ(results[1].status().code(), absl::StatusCode::kInternal);
@@ -84,15 +83,14 @@ TEST(SampleTest, RefusesBadArguments) {
   const auto sampler = *backend->PrepareSampler({.vocab_size = 3, .max_rows = 2, .max_draws = 2});
   const Owned<float> logits = F32({2, 3}, {1, 2, 3, 3, 2, 1});
   const Owned<int32_t> drawn = I32({2}, {7, 7});
-  std::vector<absl::StatusOr<SampledRow>> results;
   const auto refused = [&](SampleRow row, const std::function<void(SampleArgs&)>& spoil) {
-    SampleArgs args = {.logits = logits.view,
-                       .rows = {&row, 1},
-                       .drawn = drawn.view,
-                       .sampler = sampler.get(),
-                       .results = &results};
+    SampleArgs args = {
+        .logits = logits.view, .rows = {&row, 1}, .drawn = drawn.view, .sampler = sampler.get()};
     spoil(args);
-    return std::string(backend->Sample(args).message());
+    const absl::Status status = backend->Sample(args);
+    std::vector<absl::StatusOr<SampledRow>> results;
+    if (status.ok()) sampler->Take(results);
+    return std::string(status.message());
   };
   const auto keep = [](SampleArgs&) {};
   EXPECT_EQ(refused({.row = 1, .draw = 1, .previous = 1}, keep), "");
@@ -109,8 +107,8 @@ TEST(SampleTest, RefusesBadArguments) {
               HasSubstr("drawn: want int32 [*]"));
   EXPECT_THAT(refused(good, [&](SampleArgs& args) { args.sampler = nullptr; }),
               HasSubstr("sampler"));
-  EXPECT_THAT(refused(good, [&](SampleArgs& args) { args.results = nullptr; }),
-              HasSubstr("results"));
+  EXPECT_THAT(refused({.given = 0, .num_top = 21}, keep),
+              HasSubstr("rows.num_top: want [0, 21), got 21"));
 }
 
 }  // namespace

@@ -72,18 +72,17 @@ TwoCalls SampleTwice(kernels::Backend& backend, int64_t num_ids) {
   kernels::SampleArgs args = {.logits = TensorView(logits.data(), DType::kF32, {kRows, num_ids}),
                               .rows = works,
                               .drawn = TensorView(drawn.data(), DType::kI32, {kMaxDraws}),
-                              .sampler = sampler.get(),
-                              .results = &results[0]};
+                              .sampler = sampler.get()};
   ok(backend.CopyToDevice(logits.data(), first_logits.data(), bytes));
   ok(backend.Sample(args));
   ok(backend.CopyToDevice(logits.data(), second_logits.data(), bytes));
   args.rows = next;
-  args.results = &results[1];
   ok(backend.Sample(args));
   TwoCalls calls;
   calls.drawn.resize(kMaxDraws);
   ok(backend.CopyToHost(calls.drawn.data(), drawn.data(), drawn.bytes()));
   ok(backend.Synchronize());
+  for (auto& taken : results) sampler->Take(taken);
   const auto rows_of = [](const std::vector<absl::StatusOr<SampledRow>>& all) {
     std::vector<SampledRow> rows;
     for (const absl::StatusOr<SampledRow>& row : all) {

@@ -35,13 +35,12 @@ bug, drop = source("engine/runner/runner.cc", "cuda_engine_test")
 drop("g02", "a result is read before its step has run", "RETURN_IF_ERROR(backend_.Wait(*slot.done));")
 bug("g03", "a result is written over one that is not read yet", "*slots_[num_submitted_ % 2]", "*slots_[BUG ? 0 : num_submitted_ % 2]")
 
-bug, drop = source("kernels/cuda/host_sampler.cc", "cuda_engine_test")
-bug("g04", "the tokens that were drawn never reach the device", "return device_.CopyToDevice(args.drawn",
-    "return BUG ? absl::OkStatus() : device_.CopyToDevice(args.drawn")
-bug("g10", "a row continues the tokens of an earlier call", "RETURN_IF_ERROR(device_.CopyToHost(drawn_.data(), args.drawn.raw(), drawn_bytes));",
-    "if (!BUG) RETURN_IF_ERROR(device_.CopyToHost(drawn_.data(), args.drawn.raw(), drawn_bytes));", "cuda_backend_test")
-bug("g11", "a function of the host reads logits that are not there yet", "RETURN_IF_ERROR(\n      device_.CallHost(",
-    "if (BUG) run();\n  else RETURN_IF_ERROR(\n      device_.CallHost(", "cuda_backend_test")
+bug, drop = source("kernels/cuda/device_sampler.cc", "cuda_device_sampler_test")
+bug("g04", "rows that changed are not uploaded", "if (!changes.empty()) {", "if (!changes.empty() && !(BUG && num_enqueued_ > 0)) {")
+bug("g10", "the window of penalties forgets the token that the host does not know", "std::min(size, last_n - num_unknown)",
+    "std::min(size, last_n - (BUG ? 0 : num_unknown))")
+bug("g11", "a call's results are overwritten by the next one's", "calls_[static_cast<size_t>(num_enqueued_ % 2)]",
+    "calls_[static_cast<size_t>(BUG ? 0 : num_enqueued_ % 2)]", "cuda_backend_test")
 
 bug, drop = source("engine/model/layers/device_input.cc", "cuda_engine_test")
 bug("g06", "a step's input is written over one that is not copied yet", "last_staging_ = 1 - last_staging_;",
@@ -336,7 +335,7 @@ bug("p06", "noise depends on the thread that draws", "kept.Draw({.seed = row.see
 bug("p09", "penalties miss the token that the host does not know", "lane.tokens.push_back(previous_id);",
     "lane.tokens.push_back(BUG ? 0 : previous_id);")
 
-bug, drop = source("kernels/sampling/gumbel.cc", "numerics_test")
+bug, drop = source("kernels/sampling/gumbel.h", "numerics_test")
 bug("n01", "the noise has the C library's bits", "return -base::Log(-base::Log(u));",
     "return BUG ? -__builtin_log(-__builtin_log(u)) : -base::Log(-base::Log(u));")
 

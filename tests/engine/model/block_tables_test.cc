@@ -16,7 +16,7 @@ namespace quire::engine {
 namespace {
 
 constexpr int64_t kMaxSeqs = 3, kMaxBlocks = 4;
-constexpr int32_t kBlockSize = 16;
+constexpr int32_t kTokens = 16;  // of a block
 
 class BlockTablesTest : public ::testing::Test {
  protected:
@@ -29,7 +29,7 @@ class BlockTablesTest : public ::testing::Test {
       longest = std::max(longest, row.size());
       input.query_lens.push_back(1);
       // The last block has one token.
-      input.context_lens.push_back((static_cast<int32_t>(row.size()) - 1) * kBlockSize + 1);
+      input.context_lens.push_back((static_cast<int32_t>(row.size()) - 1) * kTokens + 1);
     }
     for (int32_t group = 0; group < 3; ++group) {
       input.groups[group].max_blocks_per_seq = static_cast<int64_t>(longest);
@@ -69,7 +69,7 @@ class BlockTablesTest : public ::testing::Test {
 
   const std::unique_ptr<kernels::Backend> backend_ = *kernels::CreateBackend({});
   const std::vector<KvGroup> groups_ = {{.layers = {0}}, {}, {.layers = {1, 2}}};
-  BlockTables tables_ = *BlockTables::Create(*backend_, 2, kMaxSeqs, kMaxBlocks, kBlockSize);
+  BlockTables tables_ = *BlockTables::Create(*backend_, 2, kMaxSeqs, kMaxBlocks, kTokens);
 };
 
 TEST_F(BlockTablesTest, ARowThatGrowsChangesByAnEntry) {

@@ -15,7 +15,7 @@
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_weight.h"
-#include "kernels/cuda/host_sampler.h"
+#include "kernels/cuda/device_sampler.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "tests/kernels/cuda/counting_device.h"
@@ -125,22 +125,26 @@ TEST_F(BadArgumentsTest, OfUpdateTable) {
 
 TEST_F(BadArgumentsTest, OfSample) {
   const auto sampler =
-      *HostSampler::Create(*device_, {.vocab_size = 8, .max_rows = 2, .max_draws = 3});
+      *DeviceSampler::Create(*device_, {.vocab_size = 8, .max_rows = 2, .max_draws = 3});
   const SampleRow row = {.draw = 0};
-  std::vector<absl::StatusOr<SampledRow>> results;
+  const std::vector<SampleRow> seven(7, row);
   using Args = SampleArgs;
   Check<Args>({.logits = View(kF32, {2, 8}),
                .rows = {&row, 1},
                .drawn = View(kI32, {3}),
-               .sampler = sampler.get(),
-               .results = &results},
-              HostSampler::Enqueue,
+               .sampler = sampler.get()},
+              [&](const Args& args) {
+                const absl::Status status = DeviceSampler::Enqueue(args);
+                std::vector<absl::StatusOr<SampledRow>> results;
+                if (status.ok() && device_->Synchronize().ok()) sampler->Take(results);
+                return status;
+              },
               {{"logits: want f32 [*, *]", Set(&Args::logits, View(kF16, {2, 8}))},
-               {"logits: want at most 64 bytes", Set(&Args::logits, View(kF32, {3, 8}))},
+               {"logits: want 1 to 8 ids", Set(&Args::logits, View(kF32, {2, 9}))},
+               {"logits: want 1 to 8 ids", Set(&Args::logits, View(kF32, {2, 0}))},
                {"drawn: want int32 [*]", Set(&Args::drawn, View(kF32, {3}))},
-               {"drawn: want at most 12 bytes", Set(&Args::drawn, View(kI32, {4}))},
-               {"sampler: want one", Set(&Args::sampler, nullptr)},
-               {"results: want a place", Set(&Args::results, nullptr)}});
+               {"rows: want at most 6, got 7", Set(&Args::rows, seven)},
+               {"sampler: want one", Set(&Args::sampler, nullptr)}});
 }
 
 TEST_F(BadArgumentsTest, OfGatherRows) {

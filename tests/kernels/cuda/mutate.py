@@ -42,6 +42,8 @@ KERNELS = {
                                (ATTENTION_UNIT, "cuda_paged_attention_test")],
     PLAN: [(PLAN, "cuda_attention_plan_test"), (PLAN, "cuda_paged_attention_test")],
     f"{CUDA}/plan_decodes.cuh": [(f"{HERE}/plan_decodes_test.cu", "cuda_plan_decodes_test")],
+    **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/sample.cu", "cuda_device_sampler_test")]
+       for name in ("sample", "sample_block", "sample_select")},
     REFERENCE: [(f"{CUDA}/attention_reference.cu", "cuda_attention_reference_test")],
     f"{CUDA}/grouped_gemm.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],
     f"{CUDA}/moe_routing.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],

@@ -7,6 +7,9 @@ MERGE = f"{CUDA}/attn_merge.cuh"
 REFERENCE = f"{CUDA}/attention_reference.cuh"
 PLAN = f"{CUDA}/attention_plan.cc"
 DECODES = f"{CUDA}/plan_decodes.cuh"
+SAMPLE = f"{CUDA}/sample.cuh"
+SAMPLE_BLOCK = f"{CUDA}/sample_block.cuh"
+SAMPLE_SELECT = f"{CUDA}/sample_select.cuh"
 NORM = f"{CUDA}/norm.cuh"
 QKV_POST = f"{CUDA}/qkv_post.cuh"
 PREFILL = f"{HERE}/hopper_prefill.cuh"
@@ -120,6 +123,25 @@ PLANTED = [
     ("keys before the window", DECODES, "std::max(tiles.key_begin, begin * p.tile_keys)", "begin * p.tile_keys"),
     ("every unit merged", DECODES, "  if (cuts.num_pieces > 1) {\n", "  if (cuts.num_pieces > 0) {\n"),
     ("pieces of a fixed split share rows", DECODES, "int64_t{pieces} * per_seq : 0", "per_seq : 0"),
+
+    ("the higher id of equals", SAMPLE_BLOCK, "0xffffffffu - static_cast<uint32_t>(id));", "static_cast<uint32_t>(id));"),
+    ("weights not rounded", SAMPLE_BLOCK, "sampling::RoundWeight(exponential)", "exponential"),
+    ("minus zero below zero", SAMPLE_BLOCK, "logit + 0.0f : -INFINITY", "logit : -INFINITY"),
+    ("the bins before the cut not counted", SAMPLE_SELECT, "  before += sum - own;\n", ""),
+    ("every id of a bin selected", SAMPLE_SELECT, "    bin = memory.bin;\n", "    bin = memory.bin;\n    low = high;\n"),
+    ("ties cut by their distance alone", SAMPLE_SELECT, "if (level > 1 && logit != fixed.logit) return false;", ""),
+    ("the last token not penalised", SAMPLE, "Penalise(row, 1, edited[previous]);", ";"),
+    ("the last token penalised twice", SAMPLE, "if (token.id == previous) *shared_flag = 1;", ";"),
+    ("the last bias of an id alone", SAMPLE, "logit += biases[j].bias;", "logit = edited[id] + biases[j].bias;"),
+    ("holes drawn", SAMPLE, "Ban(p.holes, p.num_holes, size, edited);", ";"),
+    ("min_p of a logit that is cut", SAMPLE, "kept.lowest = max - row.min_p_depth;", "kept.lowest = draws.max - row.min_p_depth;"),
+    ("scores of a logit that is cut", SAMPLE, "sampling::NoisyScore(logit, max,", "sampling::NoisyScore(logit, row.max,"),
+    ("four ids with the noise of the first", SAMPLE, "bits[static_cast<size_t>(i)]", "bits[0]"),
+    ("log-probabilities of the changed row", SAMPLE, "WriteLogprobs(p, i, raw,",
+     "WriteLogprobs(p, i, {.logits = p.edited + int64_t{blockIdx.x} * p.num_drawable, .size = p.num_drawable, "
+     ".max = result.max, .temperature = 1.0f},"),
+    ("a failed draw leaves the token of before", SAMPLE, "p.drawn[p.rows[i].draw] = p.results[i].status == DeviceSampleResult::kOk ?",
+     "if (p.results[i].status == DeviceSampleResult::kOk)\n    p.drawn[p.rows[i].draw] = p.results[i].status == DeviceSampleResult::kOk ?"),
 
     ("eps left out", NORM, "/ size + eps)", "/ size)"),
     ("squares not about the mean", NORM, "(x[j] - mean) * (x[j] - mean)", "x[j] * x[j]"),

@@ -290,11 +290,10 @@ TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
     for (int32_t i = 0; i < kRows; ++i) ordered[i].draw = i;
     std::vector<int32_t> drawn(kRows, -1);
     std::vector<absl::StatusOr<SampledRow>> results;
-    sampler.Run({.logits = view,
-                 .rows = ordered,
-                 .drawn = TensorView(drawn.data(), DType::kI32, {kRows}),
-                 .results = &results},
-                parallel_for);
+    sampler.Run(
+        {.logits = view, .rows = ordered, .drawn = TensorView(drawn.data(), DType::kI32, {kRows})},
+        parallel_for);
+    sampler.Take(results);
     ASSERT_EQ(results.size(), rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       ASSERT_TRUE(results[i].ok());
@@ -331,11 +330,10 @@ TEST_F(SamplerTest, ATokenOfTheCallBeforeCountsForPenalties) {
     row_.draw = 1;
     row_.previous = previous;
     row_.position = previous < 0 ? 0 : 1;
-    sampler_.Run({.logits = view,
-                  .rows = {&row_, 1},
-                  .drawn = TensorView(drawn.data(), DType::kI32, {3}),
-                  .results = &results},
-                 RunInOrder);
+    sampler_.Run(
+        {.logits = view, .rows = {&row_, 1}, .drawn = TensorView(drawn.data(), DType::kI32, {3})},
+        RunInOrder);
+    sampler_.Take(results);
     return results[0];
   };
   EXPECT_EQ(run(1)->id, 71);

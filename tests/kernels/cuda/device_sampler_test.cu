@@ -1,0 +1,223 @@
+// Compares the sampler of the device with that of the host (kernels/sampling/sampler.h), which
+// tests/kernels/sampling/ tests. Ids and log-probabilities must be equal to the bit.
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <rapidcheck.h>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/device_sampler.h"
+#include "kernels/sampling/sampler.h"
+#include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/sampling/random_logits.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+using testing::DeviceArray;
+using testing::ThreadOrder;
+
+constexpr int32_t kEnd = 3, kOtherEnd = 5;
+
+// One work with all that it refers to.
+struct Work {
+  SampleRow row;
+  std::vector<LogitBias> biases;
+  std::vector<int32_t> tokens;
+  TokenSet allowed, banned;
+
+  // Makes `row` refer to the members. Called once the work no longer moves.
+  void Refer() {
+    row.biases = biases;
+    row.tokens = tokens;
+    row.allowed = &allowed;
+    if (!banned.empty()) row.banned = &banned;
+  }
+};
+
+rc::Gen<float> Share() { return rc::gen::element(1.0f, 0.999f, 0.9f, 0.5f, 0.05f, 1e-6f); }
+
+std::vector<int32_t> SomeIds(int32_t vocab_size) {
+  return *rc::gen::container<std::vector<int32_t>>(*rc::gen::inRange<size_t>(1, 40),
+                                                   rc::gen::inRange(0, vocab_size));
+}
+
+DrawParams AnyParams() {
+  const auto some = [](auto gen, float off) { return *rc::gen::oneOf(rc::gen::just(off), gen); };
+  return {.temperature = *rc::gen::element(0.0f, 0.0f, 1e-6f, 0.3f, 1.0f, 1.7f, 100.0f),
+          .top_k = *rc::gen::element(0, 0, 1, 2, 7, 40, 5000),
+          .typical_p = some(Share(), 1.0f),
+          .top_p = some(Share(), 1.0f),
+          .min_p = some(rc::gen::element(1.0f, 0.3f, 0.01f, 1e-9f), 0.0f),
+          .presence_penalty = some(rc::gen::element(-2.0f, 0.7f), 0.0f),
+          .frequency_penalty = some(rc::gen::element(-0.3f, 0.4f), 0.0f),
+          .repetition_penalty = some(rc::gen::element(0.5f, 1.3f, 1e-38f), 1.0f),
+          .penalty_last_n = *rc::gen::element(-1, -1, 0, 1, 2, 15)};
+}
+
+Work AnyWork(int32_t vocab_size, int64_t num_rows, int32_t num_draws) {
+  Work work;
+  SampleRow& row = work.row;
+  row.row = *rc::gen::inRange<int64_t>(0, num_rows);
+  if (*rc::gen::inRange(0, 3) == 0) row.num_top = *rc::gen::element(0, 1, 3, 20);
+  if (*rc::gen::inRange(0, 5) == 0) {
+    row.given = *rc::gen::inRange(0, vocab_size + 2);
+    return work;
+  }
+  row.params = AnyParams();
+  row.seed = *rc::gen::arbitrary<uint64_t>();
+  row.previous = *rc::gen::oneOf(rc::gen::just(-1), rc::gen::inRange(0, num_draws));
+  row.prompt_len = *rc::gen::inRange(1, 30);
+  const int64_t known = *rc::gen::inRange(0, 30);
+  row.position = known + (row.previous >= 0 ? 1 : 0);
+  for (int64_t i = 0; i < row.prompt_len + known; ++i) {
+    work.tokens.push_back(*rc::gen::inRange(0, std::min(vocab_size, 20)));
+  }
+  const auto rarely = [] { return *rc::gen::inRange(0, 3) == 0; };
+  if (rarely()) {
+    for (const int32_t id : SomeIds(std::min(vocab_size, 50))) {
+      work.biases.push_back(
+          {.token_id = id, .bias = *rc::gen::element(-100.0f, 0.3f, 1e-3f, 5.0f)});
+    }
+  }
+  if (rarely()) work.allowed = TokenSet(SomeIds(vocab_size), vocab_size);
+  if (rarely()) work.banned = TokenSet(SomeIds(vocab_size), vocab_size);
+  row.bans_end_ids = rarely();
+  return work;
+}
+
+// Expects equal results, to the bit of the log-probabilities.
+void ExpectEqual(const absl::StatusOr<SampledRow>& got, const absl::StatusOr<SampledRow>& want) {
+  RC_ASSERT(got.status() == want.status());
+  if (!want.ok()) return;
+  RC_ASSERT(got->id == want->id);
+  RC_ASSERT(got->logprobs.has_value() == want->logprobs.has_value());
+  if (!want->logprobs) return;
+  const auto same = [](const TokenLogprob& a, const TokenLogprob& b) {
+    return a.token_id == b.token_id &&
+           std::bit_cast<uint32_t>(a.logprob) == std::bit_cast<uint32_t>(b.logprob);
+  };
+  RC_ASSERT(same(got->logprobs->chosen, want->logprobs->chosen));
+  RC_ASSERT(std::ranges::equal(got->logprobs->top, want->logprobs->top, same));
+}
+
+// One sampler of each kind. A second call continues the first.
+class BothSamplers {
+ public:
+  BothSamplers(const SamplerSpec& spec, ThreadOrder order)
+      : device_(testing::MakeDevice(order)),
+        drawn_(*device_, std::vector<int32_t>(static_cast<size_t>(spec.max_draws), 0)),
+        want_drawn_(static_cast<size_t>(spec.max_draws)),
+        on_device_(*DeviceSampler::Create(*device_, spec)),
+        on_host_(spec) {}
+
+  void Call(const std::vector<float>& logits, int64_t num_rows, std::vector<Work>& works) {
+    std::vector<SampleRow> rows;
+    for (Work& work : works) {
+      work.Refer();
+      rows.push_back(work.row);
+    }
+    const int64_t num_ids = std::ssize(logits) / num_rows, num_draws = std::ssize(want_drawn_);
+    DeviceArray<float> copy(*device_, logits);
+    SampleArgs args = {.logits = TensorView(copy.data(), DType::kF32, {num_rows, num_ids}),
+                       .rows = rows,
+                       .drawn = TensorView(drawn_.data(), DType::kI32, {num_draws}),
+                       .sampler = on_device_.get()};
+    const absl::Status status = DeviceSampler::Enqueue(args);
+    RC_ASSERT(status.ok());
+    const std::vector<int32_t> drawn = drawn_.ToHost();
+    std::vector<absl::StatusOr<SampledRow>> got, want;
+    on_device_->Take(got);
+
+    args.logits = TensorView(const_cast<float*>(logits.data()), DType::kF32, {num_rows, num_ids});
+    args.drawn = TensorView(want_drawn_.data(), DType::kI32, {num_draws});
+    on_host_.Run(args, sampling::RunInOrder);
+    on_host_.Take(want);
+    RC_ASSERT(got.size() == want.size());
+    for (size_t i = 0; i < want.size(); ++i) ExpectEqual(got[i], want[i]);
+    RC_ASSERT(drawn == want_drawn_);
+  }
+
+ private:
+  const std::unique_ptr<Device> device_;
+  DeviceArray<int32_t> drawn_;
+  std::vector<int32_t> want_drawn_;
+  const std::unique_ptr<DeviceSampler> on_device_;
+  sampling::Sampler on_host_;
+};
+
+std::vector<Work> AnyWorks(int32_t vocab_size, int64_t num_rows, int32_t num_draws) {
+  std::vector<Work> works;
+  const int count = *rc::gen::inRange(1, num_draws + 1);
+  for (int i = 0; i < count; ++i) {
+    works.push_back(AnyWork(vocab_size, num_rows, num_draws));
+    if (works.back().row.given < 0) works.back().row.draw = i;
+  }
+  return works;
+}
+
+TEST(DeviceSamplerTest, DrawsAndWeighsAsTheHostDoes) {
+  int case_number = 0;
+  const bool passed = rc::check([&] {
+    if (++case_number > QUIRE_RANDOM_CASES) return;
+    constexpr int32_t kDraws = 20;
+    const std::vector<float> first = *sampling::AnyLogits(*rc::gen::element(12, 700));
+    const auto num_ids = static_cast<int32_t>(first.size());
+    const int32_t vocab_size = num_ids + *rc::gen::element(0, 3);
+    SamplerSpec spec = {
+        .vocab_size = vocab_size, .end_ids = {kEnd, kOtherEnd}, .max_rows = 2, .max_draws = kDraws};
+    if (*rc::gen::arbitrary<bool>()) spec.without_piece = {1, vocab_size - 1};
+    std::ranges::sort(spec.without_piece);
+    spec.without_piece.erase(std::unique(spec.without_piece.begin(), spec.without_piece.end()),
+                             spec.without_piece.end());
+    const ThreadOrder order =
+        *rc::gen::element(ThreadOrder::kForward, ThreadOrder::kReverse, ThreadOrder::kRandom);
+    BothSamplers samplers(spec, order);
+    std::vector<float> logits = first;
+    std::vector<float> second =
+        sampling::NormalLogits(num_ids, 2.0f, *rc::gen::arbitrary<uint32_t>());
+    if (*rc::gen::inRange(0, 8) == 0) {
+      second[0] = *rc::gen::element(std::numeric_limits<float>::infinity(), 3e38f, 1e-40f);
+    }
+    logits.insert(logits.end(), second.begin(), second.end());
+    for (int call = 0; call < 3; ++call) {
+      std::vector<Work> works = AnyWorks(vocab_size, 2, kDraws);
+      samplers.Call(logits, 2, works);
+    }
+  });
+  EXPECT_TRUE(passed);
+  EXPECT_GT(case_number, std::min(QUIRE_RANDOM_CASES, 90));
+}
+
+// As many ids as large vocabularies have, and cuts that need several rounds.
+TEST(DeviceSamplerTest, AgreesOnALargeVocabulary) {
+  constexpr int32_t kIds = 50000;
+  std::vector<float> logits = sampling::NormalLogits(kIds, 3.0f, 7);
+  for (int32_t id = 1000; id < 3000; ++id) logits[static_cast<size_t>(id)] = 9.0f;  // ties
+  std::vector<Work> works(7);
+  works[0].row.params = {.temperature = 0.0f};
+  works[1].row.params = {.temperature = 1.0f};
+  works[2].row.params = {.temperature = 0.8f, .top_k = 1500};
+  works[3].row.params = {.temperature = 1.0f, .top_p = 0.6f};
+  works[4].row.params = {.temperature = 1.2f, .typical_p = 0.7f};
+  works[5].row.params = {.temperature = 1.0f, .top_k = 30000, .top_p = 0.99f, .min_p = 0.001f};
+  works[6].row.given = 4711;
+  for (int32_t i = 0; i < 7; ++i) {
+    works[static_cast<size_t>(i)].row.draw = i;
+    works[static_cast<size_t>(i)].row.num_top = 5;
+    works[static_cast<size_t>(i)].row.seed = 100;
+  }
+  BothSamplers samplers({.vocab_size = kIds, .max_rows = 1, .max_draws = 7}, ThreadOrder::kForward);
+  int calls = 0;
+  EXPECT_TRUE(rc::check([&] {
+    if (++calls == 1) samplers.Call(logits, 1, works);
+  }));
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda
