@@ -50,11 +50,11 @@ bug("g08", "padding writes its K and V into the first slot", "slot_mapping, inpu
 bug("g09", "a recording is replayed for more sequences", "launch_key_ = {step.num_seqs(), step.num_logit_rows(),",
     "launch_key_ = {BUG ? 0 : step.num_seqs(), BUG ? 0 : step.num_logit_rows(),", "cuda_engine_test:*AloneAsAmongOthers*")
 
-bug, drop = source("engine/model/layers/block_tables.cc", "cuda_engine_test:*AloneAsAmongOthers*")
-bug("g12", "a row keeps the blocks of the sequence before", "if (known == row[i]) continue;",
-    "if (known == row[i] || (BUG && known > 0)) continue;")
-bug("g13", "a table that was not updated is taken for true", "!std::exchange(mirror_is_true_, false)",
-    "!std::exchange(mirror_is_true_, BUG)", "decoder_test:BlockTables*")
+bug, drop = source("kernels/table_mirror.h", "cuda_engine_test:*AloneAsAmongOthers*")
+bug("g12", "a row keeps the blocks of the sequence before", "values_[at] == value) return;",
+    "(values_[at] == value || (BUG && values_[at] != 0))) return;")
+bug("g13", "a table that was not updated is taken for known", "if (!is_committed_)", "if (!is_committed_ && !BUG)",
+    "decoder_test:BlockTables*")
 
 bug, drop = source("engine/step_loop.cc", "cuda_engine_test")
 bug("g07", "what a request drew after its end is shown", "if (sequence.finish_reason != FinishReason::kNone) {",

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -30,23 +29,21 @@ absl::StatusOr<BlockTables> BlockTables::Create(kernels::Backend& backend, int64
                      " blocks; lower --max_num_seqs or --max_model_len, or raise --block_size"));
   }
   ASSIGN_OR_RETURN(tables.tables_, backend.Allocate(num_entries * SizeOf(DType::kI32)));
-  tables.mirror_.resize(static_cast<size_t>(num_entries));  // zeros, as in the backend's memory
+  tables.mirror_ = kernels::TableMirror(num_entries);
   return tables;
 }
 
 std::span<const kernels::TableChange> BlockTables::Changes(const ModelInput& input,
                                                            std::span<const KvGroup> groups) {
   QUIRE_CHECK(input.num_seqs() <= max_seqs_) << "a step larger than its limits";
-  changes_.clear();
-  const bool knows_nothing = !std::exchange(mirror_is_true_, false);
-  if (knows_nothing) std::ranges::fill(mirror_, -1);  // no block has this id
+  mirror_.Begin();
   first_entries_.assign(groups.size(), 0);
   int64_t end = 0;
   for (size_t group = 0; group < groups.size(); ++group) {
     if (groups[group].layers.empty()) continue;
     first_entries_[group] = end;
     end += max_seqs_ * max_blocks_;
-    QUIRE_CHECK(end <= std::ssize(mirror_)) << groups.size() << " KV groups";
+    QUIRE_CHECK(end <= mirror_.size()) << groups.size() << " KV groups";
     const GroupInput& from = input.groups[group];
     for (int64_t seq = 0; seq < input.num_seqs(); ++seq) {
       const int64_t num_blocks = base::CeilDiv<int64_t>(input.context_lens[seq], block_size_);
@@ -54,21 +51,16 @@ std::span<const kernels::TableChange> BlockTables::Changes(const ModelInput& inp
           << "a context of " << num_blocks << " blocks";
       const int32_t* const row = from.block_table.data() + seq * from.max_blocks_per_seq;
       const int64_t first = first_entries_[group] + seq * max_blocks_;
-      for (int64_t i = 0; i < num_blocks; ++i) {
-        int32_t& known = mirror_[first + i];
-        if (known == row[i]) continue;
-        known = row[i];
-        changes_.push_back({.index = static_cast<int32_t>(first + i), .value = row[i]});
-      }
+      for (int64_t i = 0; i < num_blocks; ++i) mirror_.Set(first + i, row[i]);
     }
   }
-  return changes_;
+  return mirror_.changes();
 }
 
 absl::Status BlockTables::Update(kernels::Backend& backend, const TensorView& changes) {
-  const TensorView tables(tables_.data(), DType::kI32, {std::ssize(mirror_)});
+  const TensorView tables(tables_.data(), DType::kI32, {mirror_.size()});
   RETURN_IF_ERROR(backend.UpdateTable({.table = tables, .changes = changes}));
-  mirror_is_true_ = true;
+  mirror_.Commit();
   return absl::OkStatus();
 }
 

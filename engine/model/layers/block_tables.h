@@ -12,7 +12,7 @@
 #include "engine/batch/model_input.h"
 #include "engine/kv/kv_cache.h"
 #include "kernels/backend.h"
-#include "kernels/ops/update_table.h"
+#include "kernels/table_mirror.h"
 
 namespace quire::engine {
 
@@ -38,18 +38,14 @@ class BlockTables {
   // Returns int32 [num_seqs, max_blocks] of a KV group that has layers.
   kernels::TensorView table(size_t group, int64_t num_seqs) const;
   // Returns the size of the most changes.
-  int64_t max_changes_bytes() const {
-    return std::ssize(mirror_) * static_cast<int64_t>(sizeof(kernels::TableChange));
-  }
+  int64_t max_changes_bytes() const { return mirror_.max_changes_bytes(); }
 
  private:
   int64_t max_seqs_ = 0, max_blocks_ = 0;
   int32_t block_size_ = 1;
   kernels::DeviceBuffer tables_;        // [num_groups, max_seqs, max_blocks]
   std::vector<int64_t> first_entries_;  // in tables_, by KV group
-  std::vector<int32_t> mirror_;         // what tables_ contains after all enqueued work
-  bool mirror_is_true_ = true;
-  std::vector<kernels::TableChange> changes_;
+  kernels::TableMirror mirror_;         // of tables_
 };
 
 }  // namespace quire::engine
