@@ -141,6 +141,39 @@ TEST_P(CudaEngineTest, AStepAheadAndReplaysChangeNothing) {
   }
 }
 
+// Of a step in which sequences go on, the host enqueues little, and waits for nothing but the
+// result of the step before.
+TEST_P(CudaEngineTest, AStepThatGoesOnUploadsLittleAndNeitherAllocatesNorWaits) {
+  constexpr int32_t kStreams = 16, kTokens = 60;
+  deterministic_ = false;
+  std::vector<GenerateParams> all;
+  for (uint32_t i = 0; i < kStreams; ++i) {
+    all.push_back(SampledParams(RandomIds(3 + i % 5, 100 + i), kTokens, i));
+  }
+  const auto harness = Make();
+  const auto sinks = harness->SubmitTogether(all);
+  for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
+  harness->Stop();
+  // The first stream may be ahead by a few steps, and the last steps have fewer streams.
+  ASSERT_GT(log_.steps.size(), kTokens);
+  int64_t uploaded_bytes = 0;
+  for (size_t i = 12; i < kTokens - 4; ++i) {
+    SCOPED_TRACE(i);
+    const testing::HostCalls& step = log_.steps[i];
+    uploaded_bytes += step.uploaded_bytes;
+    EXPECT_EQ(step.replays, 1);
+    EXPECT_EQ(step.recordings, 0);
+    EXPECT_LE(step.uploads, 2);   // index vectors and block tables; the sampler's rows
+    EXPECT_LE(step.launches, 6);  // block tables, plan, sampler's rows, sampling, drawn ids
+    EXPECT_EQ(step.allocations, 0);
+    EXPECT_EQ(step.synchronizations, 0);
+  }
+  constexpr int64_t kSequenceSteps = (kTokens - 4 - 12) * kStreams;
+  RecordProperty("uploaded_bytes_of_a_sequence",
+                 std::to_string(static_cast<double>(uploaded_bytes) / kSequenceSteps));
+  EXPECT_LE(uploaded_bytes, kSequenceSteps * 64);
+}
+
 // On tensor cores, the attention of a long sequence is divided into pieces. The sequences of this
 // test grow, so the number of pieces grows too.
 class DividedAttentionTest : public CudaEngineTest {};

@@ -4,11 +4,23 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/emulator/emulated_device.h"
 
 namespace quire::testing {
+
+// What the host did from one mark to the next.
+struct HostCalls {
+  int64_t uploads = 0, uploaded_bytes = 0;
+  int64_t launches = 0;  // of kernels that are not in a recording
+  int64_t replays = 0;
+  int64_t recordings = 0;
+  int64_t allocations = 0;
+  int64_t synchronizations = 0;
+};
 
 struct DeviceLog {
   // The bytes of shared memory of each launch. Attention on tensor cores holds tiles of keys and
@@ -17,6 +29,7 @@ struct DeviceLog {
   // The number of marks that nobody has waited for yet, and its maximum so far.
   int64_t marks = 0, most_marks = 0;
   int64_t replays = 0;
+  std::vector<HostCalls> steps;  // a runner marks the end of each step
 };
 
 class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
@@ -25,10 +38,37 @@ class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
   explicit RecordingDevice(DeviceLog& log) : log_(log) {}
   absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
     log_.shared_bytes.push_back(launch.config.shared_bytes);
+    if (!is_recording_) ++step_.launches;
     return EmulatedDevice::LaunchKernel(launch);
+  }
+  absl::StatusOr<kernels::DeviceBuffer> Allocate(int64_t bytes) override {
+    ++step_.allocations;
+    return EmulatedDevice::Allocate(bytes);
+  }
+  absl::StatusOr<kernels::DeviceBuffer> AllocateHost(int64_t bytes) override {
+    ++step_.allocations;
+    return EmulatedDevice::AllocateHost(bytes);
+  }
+  absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override {
+    ++step_.uploads;
+    step_.uploaded_bytes += bytes;
+    return EmulatedDevice::CopyToDevice(destination, source, bytes);
+  }
+  absl::StatusOr<std::unique_ptr<kernels::Recording>> Record(
+      absl::FunctionRef<absl::Status()> enqueue) override {
+    ++step_.recordings;
+    is_recording_ = true;
+    auto recording = EmulatedDevice::Record(enqueue);
+    is_recording_ = false;
+    return recording;
+  }
+  absl::Status Synchronize() override {
+    ++step_.synchronizations;
+    return EmulatedDevice::Synchronize();
   }
   absl::Status Mark(kernels::Event& event) override {
     log_.most_marks = std::max(log_.most_marks, ++log_.marks);
+    log_.steps.push_back(std::exchange(step_, {}));
     return EmulatedDevice::Mark(event);
   }
   absl::Status Wait(const kernels::Event& event) override {
@@ -37,11 +77,14 @@ class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
   }
   absl::Status Replay(const kernels::Recording& recording) override {
     ++log_.replays;
+    ++step_.replays;
     return EmulatedDevice::Replay(recording);
   }
 
  private:
   DeviceLog& log_;
+  HostCalls step_;
+  bool is_recording_ = false;
 };
 
 }  // namespace quire::testing
