@@ -43,7 +43,8 @@ KERNELS = {
     "plan_decodes": Kernel(ATTENTION, ("plan_decodes",)),
     "sample": Kernel(("kernels/cuda/sample.cu", "kernels/ops/sample.cc"), ("device_sampler",)),
     "moe": Kernel(("kernels/cuda/moe.cu", "kernels/ops/moe.cc"), ("moe",)),
-    "CudaBackend": Kernel(("kernels/cuda/cuda_backend.cc", "kernels/cuda/device_sampler.cc"), ("backend", "bad_arguments")),
+    "CudaBackend": Kernel(("kernels/cuda/cuda_backend.cc", "kernels/cuda/device_sampler.cc",
+                           "kernels/cuda/weight_upload.cc"), ("backend", "bad_arguments")),
     "CudaDevice": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in
                                ("cublas_gemm", "cuda_device", "device", "gemm_shape", "tensor_map")),
                          ("device", "hopper_primitives")),

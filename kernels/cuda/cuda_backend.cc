@@ -1,7 +1,6 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <utility>
 #include <vector>
@@ -14,9 +13,9 @@
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_attention.h"
+#include "kernels/cuda/weight_upload.h"
 #include "kernels/ops/check.h"
 #include "kernels/quant/dequantize.h"
-#include "kernels/quant/float16.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -30,6 +29,7 @@ class CudaBackend final : public Backend {
         pipeline_depth_(options.pipeline_depth),
         records_(options.records),
         linear_scratch_(std::move(linear_scratch)),
+        upload_(*device_),
         attention_(*device_, {.fixed_split = options.deterministic}) {}
 
   BackendInfo info() const override {
@@ -117,6 +117,7 @@ class CudaBackend final : public Backend {
   const DeviceBuffer linear_scratch_;
 
   // Only the step thread uses these members.
+  WeightUpload upload_;
   PagedAttentionOp attention_;
   // Plans whose dtype or heads have no tensor core kernel. The plain kernel does not use the items
   // of a plan, but its arguments are checked against the plan.
@@ -145,28 +146,10 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::PrepareWeight(
   }
   const int64_t row_bytes = cols * SizeOf(activation_dtype_);
   ASSIGN_OR_RETURN(DeviceBuffer memory, device_->Allocate(rows * row_bytes));
-
-  constexpr int64_t kFloatsAtOnce = int64_t{1} << 20;
-  const int64_t rows_at_once = std::max<int64_t>(1, kFloatsAtOnce / cols);
-  std::vector<float> values;
-  std::vector<uint16_t> narrow;
   auto* destination = static_cast<char*>(memory.data());
   for (const WeightView& part : parts) {
-    for (int64_t first = 0; first < part.rows; first += rows_at_once) {
-      const int64_t count = std::min(rows_at_once, part.rows - first);
-      values.resize(static_cast<size_t>(count * cols));
-      RETURN_IF_ERROR(Dequantize(part, first, count, values));
-      const void* source = values.data();
-      if (activation_dtype_ != DType::kF32) {
-        narrow.resize(values.size());
-        std::transform(values.begin(), values.end(), narrow.begin(),
-                       activation_dtype_ == DType::kF16 ? F32ToF16 : F32ToBf16);
-        source = narrow.data();
-      }
-      RETURN_IF_ERROR(CopyToDevice(destination, source, count * row_bytes));
-      RETURN_IF_ERROR(Synchronize());  // the next rows overwrite the source
-      destination += count * row_bytes;
-    }
+    RETURN_IF_ERROR(upload_.Write(part, activation_dtype_, destination));
+    destination += part.rows * row_bytes;
   }
   return std::make_unique<CudaWeight>(std::move(memory), activation_dtype_, rows, cols);
 }

@@ -7,7 +7,7 @@
 // head_dim, the pattern and the block_size; the ALiBi bias is not rounded. Otherwise the plain
 // kernel (AttentionReference) runs.
 //
-// PrepareWeight dequantises weights of every type to the dtype of activations. Ops are enqueued.
+// PrepareWeight dequantises weights of every type to the dtype of activations (weight_upload.h). Ops are enqueued.
 // The host does not check the content of device memory before an op runs.
 
 #include <cstdint>
@@ -24,8 +24,9 @@ struct CudaBackendOptions {
   DType activation_dtype = DType::kF32;  // f32 | f16 | bf16
   // The bytes of scratch memory. A linear with an epilogue stores its sums there. A mixture of
   // experts stores its routing and products there. The size limits how many tokens are processed at
-  // once.
-  int64_t linear_scratch_bytes = int64_t{32} << 20;
+  // once. With gate and up of 14336 rows each, as in an 8B Llama, 256 MiB hold 2340 tokens, whose
+  // tiles occupy 132 multiprocessors to 98 %.
+  int64_t linear_scratch_bytes = int64_t{256} << 20;
   int32_t pipeline_depth = 1;  // pipeline_depth and records: see BackendInfo
   bool records = true;
   // If true, attention is split into pieces whose bounds depend only on the request. So the bits of

@@ -13,7 +13,9 @@ namespace {
 [[maybe_unused]] const bool is_registered = [] {
   RegisterBackend("cuda-emulated", [](const BackendOptions& options) {
     return CreateCudaBackend(std::make_unique<EmulatedDevice>(),
-                             {.activation_dtype = options.activation_dtype, .deterministic = true});
+                             {.activation_dtype = options.activation_dtype,
+                              .linear_scratch_bytes = 1 << 20,
+                              .deterministic = true});
   });
   return true;
 }();

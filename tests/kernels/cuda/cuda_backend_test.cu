@@ -1,6 +1,7 @@
 // Tests the parts of CudaBackend other than its ops: prepared weights, memory, plans, and refusals.
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/weight_upload.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/kernel_testing.h"
@@ -54,6 +56,26 @@ TEST(CudaBackendTest, PreparesEveryWeightTypeAndStacksParts) {
       EXPECT_EQ(Decode(dtype, got), Decode(dtype, Encode(dtype, values)));
     }
   }
+}
+
+// Three and a half pieces of pinned memory, filled by several threads.
+TEST(CudaBackendTest, AWeightOfManyPiecesArrivesWhole) {
+  constexpr int64_t kCols = 4096, kRows = WeightUpload::kPieceBytes * 7 / 2 / (kCols * 2);
+  std::vector<uint16_t> values(static_cast<size_t>(kRows * kCols));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<uint16_t>(i * 2654435761u >> 18);
+  const WeightView view = {.type = WeightType::kBF16,
+                           .rows = kRows,
+                           .cols = kCols,
+                           .bytes = std::as_bytes(std::span(values))};
+  const auto device = testing::MakeDevice();
+  const DeviceBuffer memory = *device->Allocate(kRows * kCols * 2);
+  WeightUpload upload(*device);
+  ASSERT_TRUE(upload.Write(view, DType::kBF16, memory.data()).ok());
+  std::vector<uint16_t> got(values.size());
+  ASSERT_TRUE(device->CopyToHost(got.data(), memory.data(), memory.bytes()).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  EXPECT_TRUE(got == values);
 }
 
 TEST(CudaBackendTest, AllocatesZeroesAndRefusesPartsOfOtherWidths) {
