@@ -12,8 +12,8 @@ if(QUIRE_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# All libraries are static, so they are compiled with the option of executables. Precompiled headers
-# fit only sources that are compiled with the same one.
+# Most libraries are for executables only, so they are compiled with the option of executables.
+# Precompiled headers fit only sources that are compiled with the same one.
 set(CMAKE_CXX_COMPILE_OPTIONS_PIC ${CMAKE_CXX_COMPILE_OPTIONS_PIE})
 
 add_library(quire_options INTERFACE)
@@ -51,14 +51,19 @@ function(quire_precompiled name)
   if(QUIRE_SANITIZE OR NOT QUIRE_PRECOMPILE)
     return()
   endif()
-  if(TARGET quire_precompiled_headers)
-    target_precompile_headers(${name} REUSE_FROM quire_precompiled_headers)
+  get_target_property(is_shared ${name} quire_shared)
+  set(headers quire_precompiled_headers)
+  if(is_shared)
+    set(headers quire_shared_precompiled_headers)
+  endif()
+  if(TARGET ${headers})
+    target_precompile_headers(${name} REUSE_FROM ${headers})
   else()
     target_precompile_headers(${name} PRIVATE
       <algorithm> <array> <chrono> <functional> <memory> <optional> <span> <string> <string_view> <unordered_map>
       <utility> <vector> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
       <absl/strings/str_format.h> <absl/time/time.h>)
-    add_library(quire_precompiled_headers ALIAS ${name})
+    add_library(${headers} ALIAS ${name})
   endif()
 endfunction()
 
@@ -69,15 +74,25 @@ function(quire_apart)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# quire_library(NAME SOURCES a.cc b.cc [APART c.cc] [DEPS x y] [PRIVATE_DEPS z]): The library's
-# headers need DEPS; only its sources need PRIVATE_DEPS. Without SOURCES the library is header-only.
+# quire_shared(NAME): compiles a target for shared libraries.
+function(quire_shared name)
+  set_target_properties(${name} PROPERTIES quire_shared TRUE)
+  target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-fPIC;-fno-semantic-interposition>")
+endfunction()
+
+# quire_library(NAME SOURCES a.cc b.cc [APART c.cc] [DEPS x y] [PRIVATE_DEPS z] [SHARED]): The
+# library's headers need DEPS; only its sources need PRIVATE_DEPS. Without SOURCES the library is
+# header-only. Every library is static. SHARED means that backend modules contain it.
 function(quire_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;APART;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "SHARED" "" "SOURCES;APART;DEPS;PRIVATE_DEPS" ${ARGN})
   quire_apart(${ARG_APART})
   if(ARG_SOURCES)
     add_library(${name} STATIC ${ARG_SOURCES} ${ARG_APART})
     target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE quire_options ${ARG_PRIVATE_DEPS})
     target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+    if(ARG_SHARED)
+      quire_shared(${name})
+    endif()
     quire_precompiled(${name})
   else()
     add_library(${name} INTERFACE)
@@ -171,7 +186,7 @@ endfunction()
 # launches them. A QUIRE_CUDA build compiles them for GPUs, any other build for the emulator.
 function(quire_cuda_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
-  quire_library(${name} SOURCES ${ARG_SOURCES} DEPS quire_cuda_device ${ARG_DEPS} PRIVATE_DEPS ${ARG_PRIVATE_DEPS})
+  quire_library(${name} SHARED SOURCES ${ARG_SOURCES} DEPS quire_cuda_device ${ARG_DEPS} PRIVATE_DEPS ${ARG_PRIVATE_DEPS})
   quire_cuda_sources(${name} ${ARG_SOURCES})
 endfunction()
 

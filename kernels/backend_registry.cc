@@ -1,39 +1,77 @@
 #include "kernels/backend_registry.h"
 
-#include <map>
-#include <utility>
+#include <string_view>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
+#include "base/logging.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "kernels/backend_module.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace quire::kernels {
 namespace {
 
-std::map<std::string, BackendFactory>& Registered() {
-  static auto* const registered = new std::map<std::string, BackendFactory>;
-  return *registered;
+using base::Log;
+using base::LogLevel;
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpu(const BackendOptions& options) {
+  return cpu::CreateCpuBackend({.isa = options.cpu_isa,
+                                .num_threads = options.num_threads,
+                                .pack_weights = options.pack_weights});
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateFromModule(const std::string& backend,
+                                                          const BackendOptions& options) {
+  ASSIGN_OR_RETURN(const BackendModule* const module, OpenBackendModule(backend, ModuleFolders()));
+  return module->create(options);
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateBest(const BackendOptions& options) {
+  absl::StatusOr<std::unique_ptr<Backend>> cuda = CreateFromModule("cuda", options);
+  if (cuda.ok()) {
+    Log(LogLevel::kInfo, "backend", "a GPU computes",
+        {{"backend", "cuda"}, {"gpu", (*cuda)->info().isa_path}});
+    return cuda;
+  }
+  // Most hosts without a GPU do not have the module either.
+  const LogLevel level = absl::IsNotFound(cuda.status()) ? LogLevel::kDebug : LogLevel::kInfo;
+  Log(level, "backend", "the CPU computes",
+      {{"backend", "cpu"}, {"because", std::string(cuda.status().message())}});
+  return CreateCpu(options);
+}
+
+// Reads the n of "cuda:n".
+absl::StatusOr<int> ReadOrdinal(std::string_view text) {
+  int ordinal = -1;
+  const bool is_plain = text.size() <= 2 && text.find_first_not_of("0123456789") == text.npos;
+  if (!is_plain || !absl::SimpleAtoi(base::ToAbsl(text), &ordinal) || ordinal > kMaxDeviceOrdinal) {
+    return absl::InvalidArgumentError(absl::StrCat("backend: want a GPU in 0..", kMaxDeviceOrdinal,
+                                                   " after the colon, got \"", base::ToAbsl(text),
+                                                   "\""));
+  }
+  return ordinal;
 }
 
 }  // namespace
 
-void RegisterBackend(std::string name, BackendFactory factory) {
-  Registered()[std::move(name)] = std::move(factory);
-}
-
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options) {
-  if (options.name == "auto" || options.name == "cpu") {
-    return cpu::CreateCpuBackend({.isa = options.cpu_isa,
-                                  .num_threads = options.num_threads,
-                                  .pack_weights = options.pack_weights});
+  if (options.name == "auto") return CreateBest(options);
+  if (options.name == "cpu") return CreateCpu(options);
+  const size_t colon = options.name.find(':');
+  const std::string backend = options.name.substr(0, colon);
+  if (backend != "cuda" && backend != "cuda-emulated") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("backend: want auto, cpu, cuda or cuda:n, got ", options.name));
   }
-  if (const auto it = Registered().find(options.name); it != Registered().end()) {
-    return it->second(options);
+  BackendOptions device = options;
+  if (colon != std::string::npos) {
+    ASSIGN_OR_RETURN(device.device_ordinal,
+                     ReadOrdinal(std::string_view(options.name).substr(colon + 1)));
   }
-  std::string names = "auto|cpu";
-  for (const auto& [name, factory] : Registered()) absl::StrAppend(&names, "|", name);
-  return absl::InvalidArgumentError(
-      absl::StrCat("backend: want one of ", names, ", which this build has, got ", options.name));
+  return CreateFromModule(backend, device);
 }
 
 }  // namespace quire::kernels

@@ -1,9 +1,8 @@
 #pragma once
 
-// Creates backends by name. Within the library, only backend_registry.cc includes the header of a
-// concrete backend. A program may register further backends.
+// Creates backends by name. The CPU backend is a part of every program. Other backends are in
+// modules (backend_module.h).
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -13,24 +12,27 @@
 
 namespace quire::kernels {
 
+// The largest n of "cuda:n".
+inline constexpr int kMaxDeviceOrdinal = 63;
+
 struct BackendOptions {
-  std::string name = "auto";     // auto | cpu | a registered name
+  // auto | cpu | cuda[:n] | cuda-emulated. auto: cuda if its module is installed and finds a GPU
+  // that it can use, otherwise cpu. n: the GPU, as the driver counts them. cuda-emulated: for
+  // tests; no package has its module.
+  std::string name = "auto";
   std::string cpu_isa = "auto";  // auto | portable | avx2 | avx512 | amx
   int num_threads = 0;           // 0: all physical cores that affinity and cgroup quota allow
   // true: weights are copied to the layout of the kernels. false: weights stay mapped in the layout
   // of the file. Both give results with the same bits.
   bool pack_weights = true;
   DType activation_dtype = DType::kF32;  // f32 | f16 | bf16; the CPU backend always uses f32
+  int device_ordinal = 0;                // CreateBackend sets it: the n of `name`
 };
 
-using BackendFactory =
-    std::function<absl::StatusOr<std::unique_ptr<Backend>>(const BackendOptions& options)>;
-
-// Makes CreateBackend accept `name`. Not thread-safe: call it before other threads start.
-void RegisterBackend(std::string name, BackendFactory factory);
-
-// Creates the backend that `options` describe. Returns an InvalidArgument error that names the
-// available choices if this build or this machine does not have the backend.
+// Creates the backend that `options` describe. For "auto", logs one line that names the backend and
+// the reason, at the debug level if there is no module. Returns an error that says what to change:
+// InvalidArgument for a name or an option that is not one, otherwise that of OpenBackendModule or
+// of the device.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
 }  // namespace quire::kernels

@@ -1,5 +1,8 @@
 """The backend that serves is the one that was asked for, and the log warns when attention on it is slow."""
 
+import re
+import shutil
+import subprocess
 import unittest
 
 import harness
@@ -33,7 +36,41 @@ class BackendTest(unittest.TestCase):
     def test_one_that_the_build_does_not_have(self):
         server = Server("--backend", "tpu")
         self.assertEqual(server.wait(), 1)
-        self.assertRegex(server.log(), r"backend: want one of auto\|cpu(\|cuda-emulated)?, which this build has, got tpu")
+        self.assertIn("backend: want auto, cpu, cuda or cuda:n, got tpu", server.log())
+
+    def test_a_gpu_that_is_not_there(self):
+        for name, says in (("cuda-emulated:1", "want GPU 1, got 1 GPU"), ("cuda-emulated:64", "want a GPU in 0..63"),
+                           ("cuda-emulated:", "want a GPU in 0..63"), ("cuda-emulated:-1", "want a GPU in 0..63")):
+            server = Server("--backend", name)
+            self.assertEqual(server.wait(), 1)
+            self.assertIn(says, server.log())
+
+    def test_modules_that_cannot_serve(self):
+        """The server in a folder of its own, with files in the place of the module."""
+        folder = harness.SCRATCH / "modules"
+        folder.mkdir()
+        server = folder / "quire-server"
+        shutil.copy(harness.BIN / "quire-server", server)
+        module = folder / "libquire-cuda-emulated.so"
+
+        def log_with(content: bytes | None) -> str:
+            module.unlink(missing_ok=True)
+            if content is not None:
+                module.write_bytes(content)
+            run = subprocess.run([server, "--backend", "cuda-emulated", "--model", harness.tiny_model()],
+                                 stderr=subprocess.PIPE, text=True, timeout=harness.DEADLINE)
+            self.assertEqual(run.returncode, 1)
+            return run.stderr
+
+        good = (harness.BIN.parent / "lib/quire/libquire-cuda-emulated.so").read_bytes()
+        self.assertIn("got no such file; install the module that was built with this program", log_with(None))
+        self.assertIn("want a module that can be opened", log_with(b"not a library"))
+        self.assertIn("want a backend module, got another library",
+                      log_with(good.replace(b"quire_backend_module", b"quire_backend_modulf")))
+        build_id = re.search(rb"\d+\.\d+\.\d+-[0-9a-f]{16}", good).group()
+        other = build_id[:-16] + b"0" * 16
+        self.assertIn(f"want the module of build {build_id.decode()}, as this program, got {other.decode()}",
+                      log_with(good.replace(build_id, other)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,35 @@
+#include "kernels/cuda/emulator/faulty_device.h"
+
+#include <system_error>
+
+#include "absl/time/clock.h"
+
+#include "base/status_macros.h"
+
+namespace quire::kernels::cuda::emulator {
+
+absl::Status FaultyDevice::Wait(const Event& event) {
+  RETURN_IF_ERROR(Break());
+  return EmulatedDevice::Wait(event);
+}
+
+absl::Status FaultyDevice::Synchronize() {
+  RETURN_IF_ERROR(Break());
+  return EmulatedDevice::Synchronize();
+}
+
+// Returns the fault, if the device has one.
+absl::Status FaultyDevice::Break() {
+  if (path_.empty() || !broken_.ok()) return broken_;
+  const auto exists = [this](const char* kind) {
+    std::error_code error;
+    return std::filesystem::exists(path_.string() + kind, error);
+  };
+  while (exists(".hang")) absl::SleepFor(absl::Milliseconds(10));
+  if (exists(".fault")) {
+    broken_ = absl::InternalError("emulated device: an illegal memory access was encountered");
+  }
+  return broken_;
+}
+
+}  // namespace quire::kernels::cuda::emulator
