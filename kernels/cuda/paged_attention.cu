@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include "base/math.h"
 #include "base/status_macros.h"
-#include "kernels/cuda/attn_decode.cuh"
 #include "kernels/cuda/attn_merge.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/paged_attention.cuh"
 #include "kernels/cuda/paged_attention.h"
 #include "kernels/ops/check.h"
 
@@ -52,6 +53,8 @@ const Instance<T>* Find(int64_t head_dim, int32_t row_tiles, const AttentionPatt
   }
   return nullptr;
 }
+
+constexpr int64_t kMostBlockBytes = std::numeric_limits<uint32_t>::max();  // AttnParams
 
 absl::Status CheckAligned(std::string_view what, const TensorView& tensor, uintptr_t bytes) {
   const uintptr_t past = reinterpret_cast<uintptr_t>(tensor.raw()) % bytes;
@@ -171,9 +174,10 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
   RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache.values, 16));
   RETURN_IF_ERROR(CheckAligned("query", args.query, 4));
   RETURN_IF_ERROR(CheckAligned("out", args.out, 8));
-  if (args.kv_cache.block_stride() % 8 != 0) {
-    return WantGot("kv_cache", "blocks a multiple of 16 bytes apart",
-                   absl::StrCat(args.kv_cache.block_stride(), " elements"));
+  const int64_t block_stride = args.kv_cache.block_stride();
+  if (block_stride % 8 != 0 || block_stride > kMostBlockBytes / 2) {
+    return WantGot("kv_cache", "blocks a multiple of 16 bytes, and less than 4 GiB, apart",
+                   absl::StrCat(block_stride, " elements"));
   }
   if (uploaded == nullptr)
     return WantGot("plan", "the last of Plan for its heads and pattern", "another");
@@ -200,9 +204,9 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .tiles = uploaded.tiles,
       .partial_out = partial_out,
       .partial_lse = partial_lse,
-      .block_stride = args.kv_cache.block_stride(),
       .value_offset = args.kv_cache.values.data<T>() - args.kv_cache.keys.data<T>(),
       .head_stride = block_size * head_dim,
+      .block_bytes = static_cast<uint32_t>(args.kv_cache.block_stride() * int64_t{sizeof(T)}),
       .num_heads = plan.num_heads(),
       .group = plan.group(),
       .log2_block_size = std::countr_zero(static_cast<uint64_t>(block_size)),

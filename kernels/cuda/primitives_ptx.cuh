@@ -74,6 +74,11 @@ __device__ __forceinline__ float Log2(float value) {
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
   return result;
 }
+__device__ __forceinline__ float Reciprocal(float value) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
+}
 
 // --- Memory
 

@@ -47,7 +47,7 @@ FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "--expt-relaxed-constexpr", "-Wno-depr
 DYNAMIC_SHARED = {
     "ArgmaxKernel": ("kernels/cuda/argmax.cuh", "kArgmaxSharedBytes"),
     "AttentionReferenceKernel": ("kernels/cuda/attention_reference.cuh", "kReferenceSharedBytes"),
-    "AttnKernel": ("kernels/cuda/attn_decode.cuh", "AttnShape<{1}, {2}>::kSharedBytes"),
+    "AttnKernel": ("kernels/cuda/paged_attention.cuh", "AttnShape<{1}, {2}>::kSharedBytes"),
     "HopperPrefillKernel": ("tests/kernels/cuda/hopper_prefill.cuh", "quire::testing::kPrefillSharedBytes"),
     "MoeGroupKernel": ("kernels/cuda/moe_routing.cuh", "kGroupSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),

@@ -86,7 +86,7 @@ class KeyTest(unittest.TestCase):
 
     def test_every_include_of_a_real_source_is_found(self):
         found = includes(["kernels/cuda/paged_attention.cu"], resources.ROOT)
-        self.assertLessEqual({"kernels/cuda/attn_decode.cuh", "kernels/cuda/attention_items.h",
+        self.assertLessEqual({"kernels/cuda/paged_attention.cuh", "kernels/cuda/attention_items.h",
                               "kernels/cuda/primitives_ptx.cuh", "kernels/ops/paged_attention.h"}, found)
 
 
