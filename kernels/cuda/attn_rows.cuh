@@ -9,6 +9,16 @@
 
 namespace quire::kernels::cuda {
 
+// The query of a row, counted from the first of its sequence, and the query head.
+struct QueryAndHead {
+  int query, head;
+
+  template <typename T>
+  __device__ __forceinline__ QueryAndHead(const AttnParams<T>& p, const AttentionItem& item,
+                                          int row)
+      : query(row / p.group), head(item.kv_head * p.group + (row - query * p.group)) {}
+};
+
 // The two rows of a lane. Rows past the end of the item repeat the last row, and are not stored.
 struct LaneRows {
   int position[2];
@@ -23,10 +33,10 @@ struct LaneRows {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int known = std::min(item.first_row + row + h * 8, item.first_row + item.num_rows - 1);
-      const int query = known / p.group;
-      head[h] = item.kv_head * p.group + (known - query * p.group);
-      place[h] = (first_token + query) * p.num_heads + head[h];
-      position[h] = item.first_position + query;
+      const QueryAndHead of(p, item, known);
+      head[h] = of.head;
+      place[h] = (first_token + of.query) * p.num_heads + of.head;
+      position[h] = item.first_position + of.query;
       first_key[h] = static_cast<int>(p.pattern.FirstKey(position[h]));
       slope[h] = p.slopes != nullptr ? p.slopes[head[h]] * kLog2E : 0.0f;
     }
@@ -47,8 +57,9 @@ struct LaneRows {
   }
 };
 
-// Adds the sink of `head` to a row's sum. A sink is a score that no key has.
-__device__ __forceinline__ float AddSink(float sink, float& maximum, float& sum) {
+// Adds a sink, which is a score without a key, to the sum of a row with this maximum. Returns the
+// factor by which this changes the weights of the keys.
+__device__ __forceinline__ float AddSink(float sink, float maximum, float& sum) {
   const float m = fmaxf(maximum, sink);
   const float weight = Exp2(maximum - m);
   sum = sum * weight + Exp2(sink - m);
@@ -66,9 +77,7 @@ __device__ __forceinline__ void StoreRows(const AttnParams<T>& p, const Attentio
   for (int h = 0; h < 2; ++h) {
     const int row_of_item = at.row() + h * 8;
     if (row_of_item >= item.num_rows) continue;
-    const int row = item.first_row + row_of_item;
-    const int query = row / p.group;
-    const int64_t head = item.kv_head * p.group + (row - query * p.group);
+    const auto [query, head] = QueryAndHead(p, item, item.first_row + row_of_item);
     float weight = 1.0f;
     if (item.partial < 0 && p.sinks != nullptr) {
       weight = AddSink(p.sinks[head] * kLog2E, softmax.maximum[h], softmax.sum[h]);

@@ -56,13 +56,13 @@ struct TileLoader {
     const int row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
     const int chunk = static_cast<int>(threadIdx.x) % kThreadsPerRow;
     if (chunk * 8 >= kHeadDim) return;
-    // All lookups come first, so that they wait for memory together.
+    // All lookups come first, so that they wait for memory together. Past the last key, the table
+    // may end.
     uint32_t block[kLookups];
 #pragma unroll
     for (int i = 0; i < kLookups; ++i) {
       const int key = tile_begin + row + i * kRowsPerLookup;
-      const int known = std::max(key_begin, std::min(key, key_end - 1));
-      block[i] = static_cast<uint32_t>(table[known >> log2_block_size]);
+      block[i] = static_cast<uint32_t>(table[std::min(key, key_end - 1) >> log2_block_size]);
     }
     T* const tile = StageOfTiles<T, Shape>(stage) + row * kHeadDim;
     const T* const head = keys + chunk * 8;

@@ -96,14 +96,17 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
         "plan", "a pattern, and keys and values of one head_dim, with a tensor core kernel",
         absl::StrCat(ToString(args.pattern), ", ", head_dim, " and ", args.heads.value_dim));
   }
-  // Two blocks share a multiprocessor if its shared memory has room for both. A block needs memory
-  // for its tiles and 1024 bytes for the driver.
-  const DeviceInfo& info = device_.info();
-  const int64_t blocks_per_sm =
-      std::clamp<int64_t>(info.shared_bytes_per_sm / (instance->shared_bytes + 1024), 1, 2);
   UploadedPlan& uploaded = plans_[args.key()];
+  if (uploaded.grid_size == 0) {
+    // Up to two blocks share a multiprocessor. All instances of a head_dim need the same memory.
+    ASSIGN_OR_RETURN(
+        const int blocks,
+        BlocksPerSm(device_, {.block = {kAttnThreads}, .shared_bytes = instance->shared_bytes},
+                    instance->kernel));
+    uploaded.grid_size = device_.info().num_sms * std::clamp(blocks, 1, 2);
+  }
   AttentionPlanOptions options = options_;
-  options.grid_size = static_cast<int32_t>(info.num_sms * blocks_per_sm);
+  options.grid_size = uploaded.grid_size;
   RETURN_IF_ERROR(uploaded.plan.Build(args, options));
   RETURN_IF_ERROR(Upload(uploaded));
   RETURN_IF_ERROR(Grow(&Device::Allocate,

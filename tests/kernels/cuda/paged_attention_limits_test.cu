@@ -13,6 +13,7 @@
 #include "kernels/quant/float16.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace quire::testing {
@@ -75,6 +76,32 @@ TEST(CudaPagedAttentionLimitsTest, ReadsBlocksBeyondTwoToThe31Elements) {
 
 TEST(CudaPagedAttentionLimitsTest, ReadsBlocksThatAreAlmost4GiBApart) {
   ReadTwoBlocks((int64_t{1} << 31) - 8, 2);
+}
+
+// A device of which a multiprocessor runs `blocks` blocks at once, whatever the kernel.
+class FixedOccupancyDevice : public ForwardingDevice {
+ public:
+  FixedOccupancyDevice(Device& device, int blocks) : ForwardingDevice(device), blocks_(blocks) {}
+  absl::StatusOr<int> BlocksPerSm(const void*, const kernels::cuda::LaunchConfig&) override {
+    return blocks_;
+  }
+
+ private:
+  const int blocks_;
+};
+
+TEST(CudaPagedAttentionLimitsTest, APlanHasTheBlocksThatTheDeviceRunsAtOnceUpToTwoForEachSm) {
+  const auto device = MakeDevice();
+  const std::vector<int32_t> context = {100'000}, query_len = {1};
+  for (const auto& [blocks, want] : {std::pair{0, 1}, {1, 1}, {2, 2}, {3, 2}}) {
+    FixedOccupancyDevice occupied(*device, blocks);
+    PagedAttentionOp op(occupied);
+    const auto plan =
+        op.Plan({.context_lens = context, .query_lens = query_len, .heads = {1, 1, 64, 64}});
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    const auto& part = static_cast<const kernels::cuda::CudaAttentionPlan&>(**plan).parts().at(0);
+    EXPECT_EQ(part.block_starts.size(), static_cast<size_t>(device->info().num_sms * want + 1));
+  }
 }
 
 class PagedAttentionErrorTest : public ::testing::Test {

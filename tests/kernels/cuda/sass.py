@@ -1,32 +1,38 @@
-"""What one warp executes for each tile of a kernel's hot loop, read from the text of `nvdisasm -c`.
+"""Counts what one warp executes for each tile in the hot loop of a kernel, from the text that `nvdisasm -c` prints.
 
-The hot loop is the smallest loop that has matrix products (HMMA). Of the ways through it, the one of an unmasked tile
-counts: it executes every product and every load, and of the ways that do so it is the shortest.
+The hot loop is the smallest loop with matrix products (HMMA). There are several ways through it. The way of an
+unmasked tile counts: it executes every product and every load, and among the ways that do so it is the shortest.
 """
 
 import collections
 import dataclasses
 import re
 
-Loop = collections.namedtuple("Loop", "instructions branches hmma ldsm ldgsts calls local")
+COLUMNS = ("tile_instructions", "tile_branches", "tile_hmma", "tile_ldsm", "tile_ldgsts", "loop_calls", "loop_local")
+# The first five count the way of an unmasked tile. The last two count calls, and loads and stores of local memory,
+# anywhere in the loop.
+HotLoop = collections.namedtuple("HotLoop", COLUMNS)
+
+INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
+LABEL = re.compile(r"^(\.L_x_\d+):")
+# After these, the next instruction runs only if they have a predicate.
+LEAVES = ("BRA", "EXIT", "RET")
+UNKNOWN = ("BRX", "JMP", "JMX")
 
 
 @dataclasses.dataclass
 class Block:
-    """Instructions that run one after another. A branch or an exit ends a block, a label begins one."""
+    """Instructions that run one after another, without their operands, and the blocks that may run next."""
     opcodes: list[str] = dataclasses.field(default_factory=list)
     successors: list[int] = dataclasses.field(default_factory=list)
 
-
-INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
-LABEL = re.compile(r"^(\.L_x_\d+):")
-NEVER_FALLS_THROUGH = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX")
+    def count(self, *opcodes: str) -> int:
+        return sum(opcode in opcodes for opcode in self.opcodes)
 
 
 def functions(text: str) -> dict[str, list[str]]:
     """Returns the lines of each function by its mangled name."""
-    found = {}
-    lines = []
+    found, lines = {}, []
     for line in text.splitlines():
         if match := re.match(r"\s*\.section\s+\.text\.(\w+)", line):
             lines = found.setdefault(match.group(1), [])
@@ -37,52 +43,52 @@ def functions(text: str) -> dict[str, list[str]]:
 def blocks_of(lines: list[str]) -> list[Block]:
     """Returns the blocks of a function in the order of their addresses."""
     blocks, labels, targets = [Block()], {}, {}
+    ended = False  # whether the last block ends with a branch
     for line in lines:
-        if match := LABEL.match(line):
-            if blocks[-1].opcodes:
-                blocks.append(Block())
-            labels[match.group(1)] = len(blocks) - 1
-        elif match := INSTRUCTION.search(line):
-            predicate, opcode, operands = match.groups()
-            kind = opcode.split(".")[0]
-            blocks[-1].opcodes.append(opcode)
-            if kind not in NEVER_FALLS_THROUGH:
-                continue
-            here = len(blocks) - 1
-            if kind == "BRA":
-                # An operand before the label is a further predicate.
-                targets[here] = re.search(r"`\((\.L_x_\d+)\)", operands).group(1)
-                predicate = predicate or re.match(r"\s*!?U?P\w+,", operands)
-            elif kind in ("BRX", "JMP", "JMX"):
-                raise ValueError(f"a jump that sass.py does not know: {line.strip()}")
+        label, instruction = LABEL.match(line), INSTRUCTION.search(line)
+        if (label and blocks[-1].opcodes) or (instruction and ended):
             blocks.append(Block())
-            if predicate:
+            ended = False
+        here = len(blocks) - 1
+        if label:
+            labels[label.group(1)] = here
+        if not instruction:
+            continue
+        predicate, opcode, operands = instruction.groups()
+        opcode = opcode.split(".")[0]
+        target = re.search(r"`\((\.L_x_\d+)\)", operands)
+        if opcode == "CALL" and target:
+            opcode = "BRA"  # ptxas leaves some loops by a call of what follows them, which never returns
+        if opcode in UNKNOWN:
+            raise ValueError(f"sass.py does not know where this goes: {line.strip()}")
+        blocks[here].opcodes.append(opcode)
+        if opcode in LEAVES:
+            ended = True
+            if predicate or re.match(r"\s*!?U?P\w+,", operands):
                 blocks[here].successors.append(here + 1)
+        if opcode == "BRA":
+            targets[here] = target.group(1)
     for i, block in enumerate(blocks):
-        last = block.opcodes[-1].split(".")[0] if block.opcodes else ""
-        if last not in NEVER_FALLS_THROUGH and i + 1 < len(blocks):
-            block.successors.append(i + 1)
         if i in targets:
             block.successors.append(labels[targets[i]])
+        elif block.opcodes and block.opcodes[-1] not in LEAVES and i + 1 < len(blocks):
+            block.successors.append(i + 1)
     return blocks
 
 
-def count(blocks: list[Block], of: set[int] | list[int], *kinds: str) -> int:
-    return sum(opcode.split(".")[0] in kinds for i in of for opcode in blocks[i].opcodes)
-
-
 def loops(blocks: list[Block]) -> dict[int, set[int]]:
-    """Returns the blocks of each loop by the block in which the loop begins."""
+    """Returns the blocks of each loop by the block in which the loop begins. Code out of line that goes back into a
+    loop counts as a loop, too. It contains the loop into which it goes, so it is never the smallest."""
     before = collections.defaultdict(list)
     for i, block in enumerate(blocks):
         for successor in block.successors:
             before[successor].append(i)
     found = collections.defaultdict(set)
-    for i, block in enumerate(blocks):
+    for last, block in enumerate(blocks):
         for head in block.successors:
-            if head > i:
+            if head > last:
                 continue
-            body, left = {head}, [i]
+            body, left = {head}, [last]
             while left:
                 at = left.pop()
                 if at not in body:
@@ -92,37 +98,34 @@ def loops(blocks: list[Block]) -> dict[int, set[int]]:
     return found
 
 
-def hot_loop(blocks: list[Block]) -> Loop | None:
-    """Returns the counts of the hot loop, or None if no loop has matrix products."""
-    with_products = [(len(body), head) for head, body in loops(blocks).items() if count(blocks, body, "HMMA")]
+def hot_loop(blocks: list[Block]) -> HotLoop | None:
+    """Returns the counts of the hot loop, or None if no loop has matrix products. Raises ValueError if the hot loop
+    contains another loop, because the turns of that are not known."""
+    with_products = [(len(body), head, body) for head, body in loops(blocks).items()
+                     if any(blocks[i].count("HMMA") for i in body)]
     if not with_products:
         return None
-    _, head = min(with_products)
-    body = loops(blocks)[head]
-    best = {}  # for each block, the best way from there to the end of the loop
+    _, head, body = min(with_products)
 
-    def better(way: list[int]):
-        return count(blocks, way, "HMMA", "LDSM", "LDGSTS"), -sum(len(blocks[i].opcodes) for i in way)
+    def count(way, *opcodes: str) -> int:
+        return sum(blocks[i].count(*opcodes) for i in way)
 
-    def way_from(at: int) -> list[int] | None:
-        if at not in best:
-            best[at] = "open"
-            ways = [[at] for successor in blocks[at].successors if successor == head]
+    def length(way) -> int:
+        return sum(len(blocks[i].opcodes) for i in way)
+
+    ways = {}  # the best way from a block to the end of the loop; None if there is none, or not yet
+
+    def best_way(at: int, passed: tuple[int, ...] = ()) -> list[int] | None:
+        if at in passed:
+            raise ValueError("the hot loop contains another loop")
+        if at not in ways:
+            found = [[at]] if head in blocks[at].successors else []
             for successor in blocks[at].successors:
-                if successor in body and successor != head and (rest := way_from(successor)):
-                    ways.append([at] + rest)
-            best[at] = max(ways, key=better) if ways else None
-        if best[at] == "open":
-            raise ValueError("a loop inside the hot loop: its turns cannot be counted")
-        return best[at]
+                if successor in body and successor != head and (rest := best_way(successor, passed + (at,))):
+                    found.append([at] + rest)
+            ways[at] = max(found, key=lambda way: (count(way, "HMMA", "LDSM", "LDGSTS"), -length(way)), default=None)
+        return ways[at]
 
-    way = way_from(head)
-    return Loop(sum(len(blocks[i].opcodes) for i in way), count(blocks, way, "BRA"), count(blocks, way, "HMMA"),
-                count(blocks, way, "LDSM"), count(blocks, way, "LDGSTS"), count(blocks, body, "CALL"),
-                count(blocks, body, "LDL", "STL"))
-
-
-def hot_loops(text: str) -> dict[str, Loop]:
-    """Returns the counts of every kernel that has a hot loop, by its mangled name."""
-    found = {name: hot_loop(blocks_of(lines)) for name, lines in functions(text).items()}
-    return {name: loop for name, loop in found.items() if loop is not None}
+    way = best_way(head)
+    return HotLoop(length(way), count(way, "BRA"), count(way, "HMMA"), count(way, "LDSM"), count(way, "LDGSTS"),
+                   count(body, "CALL"), count(body, "LDL", "STL"))
