@@ -59,9 +59,9 @@ class Scorer {
     RETURN_IF_ERROR(backend_.Sample({.logits = logits,
                                      .rows = rows_,
                                      .drawn = TensorView(drawn_.data(), kernels::DType::kI32, {1}),
-                                     .sampler = sampler_.get(),
-                                     .results = &results_}));
+                                     .sampler = sampler_.get()}));
     RETURN_IF_ERROR(backend_.Synchronize());
+    sampler_->Take(results_);
     for (const absl::StatusOr<kernels::SampledRow>& result : results_) {
       RETURN_IF_ERROR(result.status());
       sums.Add(-static_cast<double>(result->logprobs->chosen.logprob));

@@ -34,7 +34,7 @@ def step_op(name: str) -> Kernel:
 ATTENTION = ("kernels/cuda/paged_attention.cu", "kernels/cuda/attention_plan.cc", "kernels/ops/paged_attention.cc")
 KERNELS = {
     "primitives": Kernel(("kernels/cuda/primitives.cuh",), ("primitives", "hopper_primitives")),
-    "attn_decode": Kernel(ATTENTION, ("paged_attention",)),
+    "paged_attention": Kernel(ATTENTION, ("paged_attention",)),
     "attn_merge": Kernel(ATTENTION, ("attn_merge", "paged_attention")),
     "attention_reference": Kernel(("kernels/cuda/attention_reference.cu", "kernels/ops/paged_attention.cc"),
                                   ("attention_reference",)),

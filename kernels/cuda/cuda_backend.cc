@@ -35,7 +35,7 @@ class CudaBackend final : public Backend {
   BackendInfo info() const override {
     return {.name = "cuda",
             .isa_path = device_->info().name,
-            .numerics = "cuda-1",
+            .numerics = "cuda-2",
             .num_threads = 1,
             .host_memory = false,
             .pipeline_depth = pipeline_depth_,

@@ -13,10 +13,12 @@ namespace quire::kernels::cuda {
 
 namespace {
 
-// A kernel needs cudaFuncAttributeMaxDynamicSharedMemorySize if it uses more dynamic shared memory
-// than this.
-constexpr int64_t kDefaultSharedBytes = 48 << 10;
+// A kernel with more dynamic shared memory than this gets all shared memory of a multiprocessor, so
+// that the driver's default split with the L1 cache does not leave out its second block. It may
+// also ask for more than the 48 KiB that every kernel may have.
+constexpr int64_t kDefaultSharedBytes = 16 << 10;
 constexpr int kOldestCapability = 80;  // the first with cp.async and bf16 matrix products
+constexpr int kFirstWithOverlap = 90;  // the first whose code has GridDependencyWait
 
 absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
   cudaDeviceProp properties;
@@ -27,6 +29,7 @@ absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
   info.num_sms = properties.multiProcessorCount;
   info.shared_bytes_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
   info.shared_bytes_per_sm = static_cast<int64_t>(properties.sharedMemPerMultiprocessor);
+  info.threads_per_sm = properties.maxThreadsPerMultiProcessor;
   info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   if (info.compute_capability < kOldestCapability) {
     return absl::FailedPreconditionError(
@@ -61,6 +64,13 @@ CUtensorMapDataType TypeOfSize(int bytes) {
     default:
       return CU_TENSOR_MAP_DATA_TYPE_UINT32;
   }
+}
+
+absl::Status UseGpu(int ordinal) {
+  int current = -1;  // cudaSetDevice costs more than cudaGetDevice, and is rarely needed
+  RETURN_IF_ERROR(ToStatus(cudaGetDevice(&current), "asking for the current device"));
+  if (current == ordinal) return absl::OkStatus();
+  return ToStatus(cudaSetDevice(ordinal), "choosing the device");
 }
 
 class CudaRecording final : public Recording {
@@ -98,7 +108,8 @@ absl::Status ToStatus(cudaError_t error, std::string_view what) {
   return absl::InternalError(message);
 }
 
-absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int ordinal) {
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int ordinal,
+                                                               const CudaDeviceOptions& options) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || ordinal >= count) {
@@ -106,7 +117,7 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int ordinal) {
         "cuda: want GPU ", ordinal, ", got ",
         error != cudaSuccess ? cudaGetErrorString(error) : absl::StrCat(count, " GPUs")));
   }
-  std::unique_ptr<CudaDevice> device(new CudaDevice(ordinal));
+  std::unique_ptr<CudaDevice> device(new CudaDevice(ordinal, options));
   ASSIGN_OR_RETURN(device->info_, ReadInfo(ordinal));
   RETURN_IF_ERROR(device->MakeCurrent());
   RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking),
@@ -125,12 +136,7 @@ CudaDevice::~CudaDevice() {
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
-absl::Status CudaDevice::MakeCurrent() const {
-  int current = -1;  // cudaSetDevice costs more than cudaGetDevice, and is rarely needed
-  RETURN_IF_ERROR(ToStatus(cudaGetDevice(&current), "asking for the current device"));
-  if (current == ordinal_) return absl::OkStatus();
-  return ToStatus(cudaSetDevice(ordinal_), "choosing the device");
-}
+absl::Status CudaDevice::MakeCurrent() const { return UseGpu(ordinal_); }
 
 int64_t CudaDevice::available_bytes() const {
   size_t free = 0, total = 0;
@@ -144,7 +150,10 @@ absl::StatusOr<DeviceBuffer> CudaDevice::Allocate(int64_t bytes) {
   void* memory = nullptr;
   RETURN_IF_ERROR(ToStatus(cudaMalloc(&memory, static_cast<size_t>(bytes)),
                            absl::StrCat("allocating ", bytes, " bytes")));
-  return DeviceBuffer(memory, bytes, [](void* data) { cudaFree(data); });
+  return DeviceBuffer(memory, bytes, [ordinal = ordinal_](void* data) {
+    static_cast<void>(UseGpu(ordinal));  // any thread may free a buffer
+    cudaFree(data);
+  });
 }
 
 absl::StatusOr<DeviceBuffer> CudaDevice::AllocateHost(int64_t bytes) {
@@ -153,7 +162,10 @@ absl::StatusOr<DeviceBuffer> CudaDevice::AllocateHost(int64_t bytes) {
   void* memory = nullptr;
   RETURN_IF_ERROR(ToStatus(cudaMallocHost(&memory, static_cast<size_t>(bytes)),
                            absl::StrCat("pinning ", bytes, " bytes")));
-  return DeviceBuffer(memory, bytes, [](void* data) { cudaFreeHost(data); });
+  return DeviceBuffer(memory, bytes, [ordinal = ordinal_](void* data) {
+    static_cast<void>(UseGpu(ordinal));
+    cudaFreeHost(data);
+  });
 }
 
 absl::Status CudaDevice::CopyToDevice(void* destination, const void* source, int64_t bytes) {
@@ -183,17 +195,57 @@ absl::Status CudaDevice::Fill(void* destination, uint8_t value, int64_t bytes) {
                   "filling memory");
 }
 
+absl::StatusOr<CudaDevice::PreparedKernel> CudaDevice::Prepare(const void* kernel,
+                                                               const LaunchConfig& config) {
+  const auto [found, is_new] = prepared_.try_emplace(kernel);
+  PreparedKernel& prepared = found->second;
+  if (is_new) {
+    cudaFuncAttributes code;
+    const absl::Status status = ToStatus(cudaFuncGetAttributes(&code, kernel), "loading a kernel");
+    // Machine code in the program is as old as the PTX that it was made from. Newer machine code
+    // comes from the driver.
+    if (!status.ok() || (code.binaryVersion > code.ptxVersion && !options_.compile_ptx)) {
+      prepared_.erase(found);
+      RETURN_IF_ERROR(status);
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "cuda: want kernels built for %s, got kernels for compute capability %d.%d; build with "
+          "QUIRE_CUDA_ARCHITECTURES=%d",
+          info_.name, code.ptxVersion / 10, code.ptxVersion % 10, info_.compute_capability));
+    }
+    prepared.may_overlap = code.ptxVersion >= kFirstWithOverlap;
+  }
+  if (config.shared_bytes > kDefaultSharedBytes && !prepared.large_shared) {
+    RETURN_IF_ERROR(
+        ToStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(info_.shared_bytes_per_block)),
+                 "allowing shared memory"));
+    RETURN_IF_ERROR(
+        ToStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                      cudaSharedmemCarveoutMaxShared),
+                 "preferring shared memory"));
+    prepared.large_shared = true;
+  }
+  return prepared;
+}
+
+absl::StatusOr<int> CudaDevice::BlocksPerSm(const void* kernel, const LaunchConfig& config) {
+  RETURN_IF_ERROR(Validate(config, info_));
+  RETURN_IF_ERROR(MakeCurrent());
+  RETURN_IF_ERROR(Prepare(kernel, config).status());
+  int blocks = 0;
+  RETURN_IF_ERROR(ToStatus(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+          &blocks, kernel, static_cast<int>(config.block.x * config.block.y * config.block.z),
+          static_cast<size_t>(config.shared_bytes)),
+      "asking how many blocks fit"));
+  return blocks;
+}
+
 absl::Status CudaDevice::LaunchKernel(const KernelLaunch& launch) {
   RETURN_IF_ERROR(Validate(launch.config, info_));
   RETURN_IF_ERROR(MakeCurrent());
   const LaunchConfig& config = launch.config;
-  if (config.shared_bytes > kDefaultSharedBytes &&
-      with_large_shared_memory_.insert(launch.kernel).second) {
-    RETURN_IF_ERROR(
-        ToStatus(cudaFuncSetAttribute(launch.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(info_.shared_bytes_per_block)),
-                 "allowing shared memory"));
-  }
+  ASSIGN_OR_RETURN(const PreparedKernel prepared, Prepare(launch.kernel, config));
   cudaLaunchAttribute overlap = {};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -203,7 +255,7 @@ absl::Status CudaDevice::LaunchKernel(const KernelLaunch& launch) {
   shape.dynamicSmemBytes = static_cast<size_t>(config.shared_bytes);
   shape.stream = stream_;
   shape.attrs = &overlap;
-  shape.numAttrs = config.overlaps_previous && info_.compute_capability >= 90 ? 1 : 0;
+  shape.numAttrs = config.overlaps_previous && prepared.may_overlap ? 1 : 0;
   void* arguments[] = {const_cast<std::byte*>(launch.params.data())};
   return ToStatus(cudaLaunchKernelExC(&shape, launch.kernel, arguments), "launching a kernel");
 }

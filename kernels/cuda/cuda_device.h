@@ -6,7 +6,7 @@
 
 #include <cuda_runtime_api.h>
 #include <memory>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,11 +16,18 @@
 
 namespace quire::kernels::cuda {
 
+struct CudaDeviceOptions {
+  // False: a kernel without machine code for the GPU is refused. True: the driver compiles its PTX,
+  // which takes minutes for all kernels, and gives code for an older chip.
+  bool compile_ptx = false;
+};
+
 class CudaDevice : public Device {
  public:
   // Returns Unavailable when there is no driver or no GPU `ordinal`. Returns FailedPrecondition
   // when the compute capability of the GPU is below 8.0.
-  static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(int ordinal = 0);
+  static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(int ordinal = 0,
+                                                            const CudaDeviceOptions& options = {});
   ~CudaDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
@@ -34,6 +41,8 @@ class CudaDevice : public Device {
   absl::Status CopyOnDevice(void* destination, const void* source, int64_t bytes) override;
   absl::Status Fill(void* destination, uint8_t value, int64_t bytes) override;
 
+  absl::StatusOr<int> BlocksPerSm(const void* kernel, const LaunchConfig& config) override;
+  // Returns FailedPrecondition for a kernel that the options refuse.
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
   absl::Status CallHost(HostWork work) override;
@@ -51,17 +60,25 @@ class CudaDevice : public Device {
   absl::Status Synchronize() override;
 
  private:
-  explicit CudaDevice(int ordinal) : ordinal_(ordinal) {}
+  struct PreparedKernel {
+    bool may_overlap = false;   // its code waits for the launch before it (GridDependencyWait)
+    bool large_shared = false;  // its limit on shared memory has been raised
+  };
+
+  CudaDevice(int ordinal, const CudaDeviceOptions& options)
+      : ordinal_(ordinal), options_(options) {}
   // Makes this the current GPU of the calling thread.
   absl::Status MakeCurrent() const;
+  // Looks at the code of `kernel` once, and allows it the shared memory of `config`.
+  absl::StatusOr<PreparedKernel> Prepare(const void* kernel, const LaunchConfig& config);
 
   const int ordinal_;
+  const CudaDeviceOptions options_;
   DeviceInfo info_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;  // SecondsOf reads the time between them
   std::unique_ptr<CublasGemm> gemm_;
-  // The kernels whose limit on shared memory has been raised above the default.
-  std::unordered_set<const void*> with_large_shared_memory_;
+  std::unordered_map<const void*, PreparedKernel> prepared_;
 };
 
 }  // namespace quire::kernels::cuda

@@ -32,6 +32,7 @@ struct DeviceInfo {
   int num_sms = 0;
   int64_t shared_bytes_per_block = 0;  // the most that one block may use
   int64_t shared_bytes_per_sm = 0;
+  int threads_per_sm = 0;
   int64_t memory_bytes = 0;
 };
 
@@ -89,6 +90,10 @@ class Device {
   virtual absl::Status CopyOnDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status Fill(void* destination, uint8_t value, int64_t bytes) = 0;
 
+  // Returns how many blocks of `kernel` (KernelLaunch::kernel) a multiprocessor runs at once, with
+  // the block and the shared memory of `config`; 0 if not even one fits. May be slow, so the caller
+  // keeps the answer.
+  virtual absl::StatusOr<int> BlocksPerSm(const void* kernel, const LaunchConfig& config) = 0;
   // Enqueues the kernel. Returns InvalidArgument for a shape beyond the limits of the device.
   virtual absl::Status LaunchKernel(const KernelLaunch& launch) = 0;
   // Enqueues the matrix product.

@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "kernels/cuda/clear_padding.h"
 #include "kernels/cuda/device.h"
@@ -38,6 +39,13 @@ absl::Status Launch(Device& device, const LaunchConfig& config, void (*kernel)(P
   };
 #endif
   return device.LaunchKernel(launch);
+}
+
+// Device::BlocksPerSm of `kernel`.
+template <typename Params>
+absl::StatusOr<int> BlocksPerSm(Device& device, const LaunchConfig& config,
+                                void (*kernel)(Params)) {
+  return device.BlocksPerSm(reinterpret_cast<const void*>(kernel), config);
 }
 
 }  // namespace quire::kernels::cuda

@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include "base/math.h"
 #include "base/status_macros.h"
-#include "kernels/cuda/attn_decode.cuh"
 #include "kernels/cuda/attn_merge.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/paged_attention.cuh"
 #include "kernels/cuda/paged_attention.h"
 #include "kernels/cuda/plan_decodes.cuh"
 #include "kernels/ops/check.h"
@@ -54,6 +55,8 @@ const Instance<T>* Find(int64_t head_dim, int32_t row_tiles, const AttentionPatt
   return nullptr;
 }
 
+constexpr int64_t kMostBlockBytes = std::numeric_limits<uint32_t>::max();  // AttnParams
+
 absl::Status CheckAligned(std::string_view what, const TensorView& tensor, uintptr_t bytes) {
   const uintptr_t past = reinterpret_cast<uintptr_t>(tensor.raw()) % bytes;
   if (past == 0) return absl::OkStatus();
@@ -94,14 +97,17 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
         "plan", "a pattern, and keys and values of one head_dim, with a tensor core kernel",
         absl::StrCat(ToString(args.pattern), ", ", head_dim, " and ", args.heads.value_dim));
   }
-  // Two blocks share a multiprocessor if its shared memory has room for both. A block needs memory
-  // for its tiles and 1024 bytes for the driver.
-  const DeviceInfo& info = device_.info();
-  const int64_t blocks_per_sm =
-      std::clamp<int64_t>(info.shared_bytes_per_sm / (instance->shared_bytes + 1024), 1, 2);
   UploadedPlan& uploaded = plans_[args.key()];
+  if (uploaded.grid_size == 0) {
+    // Up to two blocks share a multiprocessor. All instances of a head_dim need the same memory.
+    ASSIGN_OR_RETURN(
+        const int blocks,
+        BlocksPerSm(device_, {.block = {kAttnThreads}, .shared_bytes = instance->shared_bytes},
+                    instance->kernel));
+    uploaded.grid_size = device_.info().num_sms * std::clamp(blocks, 1, 2);
+  }
   AttentionPlanOptions options = options_;
-  options.grid_size = static_cast<int32_t>(info.num_sms * blocks_per_sm);
+  options.grid_size = uploaded.grid_size;
   RETURN_IF_ERROR(uploaded.plan.Build(args, options));
   RETURN_IF_ERROR(uploaded.plan.decodes() == nullptr ? Upload(uploaded)
                                                      : PlanOnDevice(args, uploaded));
@@ -222,9 +228,10 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
   RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache.values, 16));
   RETURN_IF_ERROR(CheckAligned("query", args.query, 4));
   RETURN_IF_ERROR(CheckAligned("out", args.out, 8));
-  if (args.kv_cache.block_stride() % 8 != 0) {
-    return WantGot("kv_cache", "blocks a multiple of 16 bytes apart",
-                   absl::StrCat(args.kv_cache.block_stride(), " elements"));
+  const int64_t block_stride = args.kv_cache.block_stride();
+  if (block_stride % 8 != 0 || block_stride > kMostBlockBytes / 2) {
+    return WantGot("kv_cache", "blocks a multiple of 16 bytes, and less than 4 GiB, apart",
+                   absl::StrCat(block_stride, " elements"));
   }
   if (uploaded == nullptr)
     return WantGot("plan", "the last of Plan for its heads and pattern", "another");
@@ -251,9 +258,9 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .tiles = uploaded.tiles,
       .partial_out = partial_out,
       .partial_lse = partial_lse,
-      .block_stride = args.kv_cache.block_stride(),
       .value_offset = args.kv_cache.values.data<T>() - args.kv_cache.keys.data<T>(),
       .head_stride = block_size * head_dim,
+      .block_bytes = static_cast<uint32_t>(args.kv_cache.block_stride() * int64_t{sizeof(T)}),
       .num_heads = plan.num_heads(),
       .group = plan.group(),
       .log2_block_size = std::countr_zero(static_cast<uint64_t>(block_size)),

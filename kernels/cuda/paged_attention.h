@@ -47,6 +47,7 @@ class PagedAttentionOp {
   // The last plan of a key and its copy on the device.
   struct UploadedPlan {
     CudaAttentionPlan plan;
+    int32_t grid_size = 0;  // the blocks that the device runs at once; 0: not asked yet
     // Plans are copied to the device from these two host buffers in turn. During a Plan call only
     // the previous step may still run (Backend::Plan), so the last copy from the older one is
     // complete.

@@ -74,9 +74,15 @@ __device__ __forceinline__ float Log2(float value) {
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
   return result;
 }
+__device__ __forceinline__ float Reciprocal(float value) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
+}
 
 // --- Memory
 
+// Volatile, so that the compiler never moves a load before GridDependencyWait.
 template <typename V>
 __device__ __forceinline__ V LoadReadOnly(const void* from) {
   static_assert(sizeof(V) == 4 || sizeof(V) == 8 || sizeof(V) == 16);
@@ -85,15 +91,18 @@ __device__ __forceinline__ V LoadReadOnly(const void* from) {
     uint32_t words[sizeof(V) / 4];
   } result;
   if constexpr (sizeof(V) == 16) {
-    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(result.words[0]), "=r"(result.words[1]), "=r"(result.words[2]), "=r"(result.words[3])
-        : "l"(from));
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(result.words[0]), "=r"(result.words[1]), "=r"(result.words[2]),
+                   "=r"(result.words[3])
+                 : "l"(from)
+                 : "memory");
   } else if constexpr (sizeof(V) == 8) {
-    asm("ld.global.nc.v2.u32 {%0, %1}, [%2];"
-        : "=r"(result.words[0]), "=r"(result.words[1])
-        : "l"(from));
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(result.words[0]), "=r"(result.words[1])
+                 : "l"(from)
+                 : "memory");
   } else {
-    asm("ld.global.nc.u32 %0, [%1];" : "=r"(result.words[0]) : "l"(from));
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(result.words[0]) : "l"(from) : "memory");
   }
   return result.value;
 }

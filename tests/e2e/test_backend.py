@@ -24,7 +24,7 @@ class BackendTest(unittest.TestCase):
         self.assertEqual(client.generate("the thing", max_tokens=2, ignore_eos=True).usage.completion_tokens, 2)
         info = client.server_info()
         self.assertEqual((info.backend, info.isa_path), ("cuda", "emulated device"))
-        self.assertEqual(info.numerics, "cuda-1")
+        self.assertEqual(info.numerics, "cuda-2")
         return server.log()
 
     def test_types_that_tensor_cores_take(self):

@@ -64,6 +64,10 @@ int64_t SharedBytesPerBlock(int compute_capability) {
   }
 }
 
+// The system takes this much shared memory for each block.
+constexpr int64_t kSystemSharedBytes = 1024;
+constexpr int64_t kBlocksPerSm = 32;  // the most on 8.0 and 9.0; other chips have fewer
+
 absl::StatusOr<void*> AllocateFilled(int64_t bytes, Poison poison) {
   void* memory = nullptr;
   // The size is not rounded up, so that AddressSanitizer knows the exact end of the memory.
@@ -241,7 +245,8 @@ EmulatedDevice::EmulatedDevice(const EmulatorOptions& options)
   info_.compute_capability = options.compute_capability;
   info_.num_sms = options.num_sms;
   info_.shared_bytes_per_block = SharedBytesPerBlock(options.compute_capability);
-  info_.shared_bytes_per_sm = info_.shared_bytes_per_block + 1024;
+  info_.shared_bytes_per_sm = info_.shared_bytes_per_block + kSystemSharedBytes;
+  info_.threads_per_sm = options.compute_capability % 10 == 0 ? 2048 : 1536;
   info_.memory_bytes = int64_t{1} << 30;
 }
 
@@ -314,6 +319,14 @@ absl::Status EmulatedDevice::Fill(void* destination, uint8_t value, int64_t byte
   if (bytes <= 0) return absl::OkStatus();
   if (!state_->memory.Has(destination, bytes)) return WantDeviceMemory("destination");
   return Enqueue(std::make_shared<FillCommand>(destination, value, bytes));
+}
+
+absl::StatusOr<int> EmulatedDevice::BlocksPerSm(const void*, const LaunchConfig& config) {
+  RETURN_IF_ERROR(Validate(config, info_));
+  const int64_t threads = int64_t{config.block.x} * config.block.y * config.block.z;
+  return static_cast<int>(
+      std::min({kBlocksPerSm, info_.threads_per_sm / threads,
+                info_.shared_bytes_per_sm / (config.shared_bytes + kSystemSharedBytes)}));
 }
 
 absl::Status EmulatedDevice::LaunchKernel(const KernelLaunch& launch) {

@@ -42,6 +42,8 @@ class EmulatedDevice : public Device {
   absl::Status CopyOnDevice(void* destination, const void* source, int64_t bytes) override;
   absl::Status Fill(void* destination, uint8_t value, int64_t bytes) override;
 
+  // Counts shared memory and threads. The emulator has no registers.
+  absl::StatusOr<int> BlocksPerSm(const void* kernel, const LaunchConfig& config) override;
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
   absl::Status CallHost(HostWork work) override;

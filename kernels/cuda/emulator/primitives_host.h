@@ -61,6 +61,7 @@ float2 Unpack2(uint32_t pair) {
 
 inline float Exp2(float value) { return std::exp2(value); }
 inline float Log2(float value) { return std::log2(value); }
+inline float Reciprocal(float value) { return 1.0f / value; }
 
 // --- Memory
 

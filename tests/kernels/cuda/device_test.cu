@@ -50,6 +50,21 @@ TEST_F(DeviceTest, RunsARecordingOnceForEachReplayAndNotWhenItIsMade) {
   EXPECT_THAT(numbers_.ToHost(), Each(6.0f));
 }
 
+TEST_F(DeviceTest, AMultiprocessorRunsAsManyBlocksAsItsThreadsAndSharedMemoryAllow) {
+  const kernels::cuda::DeviceInfo& info = device_->info();
+  const auto blocks = [&](unsigned threads, int64_t shared_bytes) {
+    return kernels::cuda::BlocksPerSm(*device_, {.block = {threads}, .shared_bytes = shared_bytes},
+                                      &AddKernel);
+  };
+  EXPECT_EQ(*blocks(1024, 0), info.threads_per_sm / 1024);
+  EXPECT_EQ(*blocks(128, info.shared_bytes_per_block), 1);
+  // The system takes 1024 bytes for each block.
+  EXPECT_EQ(*blocks(128, info.shared_bytes_per_sm / 4 - 1024), 4);
+  EXPECT_EQ(*blocks(128, info.shared_bytes_per_sm / 4 + 128 - 1024), 3);
+  EXPECT_EQ(blocks(128, info.shared_bytes_per_block + 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(DeviceTest, AnEventWaitsForTheWorkBeforeItsLastMark) {
   const auto event = *device_->CreateEvent();
   const kernels::DeviceBuffer host = *device_->AllocateHost(32 * sizeof(float));

@@ -34,6 +34,10 @@ class ForwardingDevice : public kernels::cuda::Device {
   absl::Status Fill(void* destination, uint8_t value, int64_t bytes) override {
     return device_.Fill(destination, value, bytes);
   }
+  absl::StatusOr<int> BlocksPerSm(const void* kernel,
+                                  const kernels::cuda::LaunchConfig& config) override {
+    return device_.BlocksPerSm(kernel, config);
+  }
   absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
     return device_.LaunchKernel(launch);
   }

@@ -37,7 +37,8 @@ ATTENTION_UNIT = f"{CUDA}/paged_attention.cu"
 KERNELS = {
     f"{HERE}/tile_product.cuh": [(f"{HERE}/tile_product_test.cu", "cuda_tile_product_test")],
     f"{HERE}/hopper_prefill.cuh": [(f"{HERE}/hopper_prefill_test.cu", "cuda_hopper_prefill_test")],
-    f"{CUDA}/attn_decode.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test")],
+    **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test")]
+       for part in ("paged_attention", "attn_tiles", "attn_products", "attn_softmax", "attn_rows", "attn_exchange")},
     f"{CUDA}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),
                                (ATTENTION_UNIT, "cuda_paged_attention_test")],
     PLAN: [(PLAN, "cuda_attention_plan_test"), (PLAN, "cuda_paged_attention_test")],
@@ -55,7 +56,7 @@ for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("em
     KERNELS[f"{CUDA}/{step_op}.cuh"] = [(f"{CUDA}/{unit}.cu", "cuda_step_ops_test")]
 # Attention kernels of these head_dims are compiled with the mutant. The other kernels come from the library,
 # because compiling all 40 takes minutes. So no mutant has a bug that concerns only another head_dim.
-MUTATED_HEAD_DIMS = ("64", "128")
+MUTATED_HEAD_DIMS = ("64", "80", "128")
 
 
 class Mutant(collections.namedtuple("Mutant", "name path text")):

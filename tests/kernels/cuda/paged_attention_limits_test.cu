@@ -13,6 +13,7 @@
 #include "kernels/quant/float16.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace quire::testing {
@@ -26,22 +27,20 @@ using kernels::cuda::Device;
 using kernels::cuda::PagedAttentionOp;
 using ::testing::HasSubstr;
 
-// The cache has 8 GiB, and the kernel reads two of its blocks. A 32-bit offset would miss the
-// second block.
-TEST(CudaPagedAttentionLimitsTest, ReadsBlocksBeyondTwoToThe31Elements) {
-  constexpr int64_t kElements = int64_t{1} << 32;
-  constexpr int64_t kBlockElements = 2 * 16 * 64;
+// Attends to two blocks of a cache of about 8 GiB. The blocks are `block_stride` elements apart,
+// and `second` is the number of the second. Checks that the kernel reads both.
+void ReadTwoBlocks(int64_t block_stride, int32_t second) {
   const auto device = MakeDevice();
-  DeviceArray<uint16_t> kv(*device, kElements + 2 * kBlockElements);
+  DeviceArray<uint16_t> kv(*device, (second + 1) * block_stride);
   const std::vector<uint16_t> keys(16 * 64, 0);  // keys of 0 all have the same weight
   std::vector<uint16_t> near(16 * 64), far(16 * 64);
   for (size_t i = 0; i < near.size(); ++i) {
     near[i] = kernels::F32ToBf16(1.0f);
     far[i] = kernels::F32ToBf16(3.0f);
   }
-  const std::vector<int32_t> blocks = {1, static_cast<int32_t>(kElements / kBlockElements)};
+  const std::vector<int32_t> blocks = {1, second};
   for (size_t i = 0; i < blocks.size(); ++i) {
-    uint16_t* const block = kv.data() + blocks[i] * kBlockElements;
+    uint16_t* const block = kv.data() + blocks[i] * block_stride;
     const std::vector<uint16_t>& values = i == 0 ? near : far;
     ASSERT_TRUE(device->CopyToDevice(block, keys.data(), 2 * 16 * 64).ok());
     ASSERT_TRUE(device->CopyToDevice(block + 16 * 64, values.data(), 2 * 16 * 64).ok());
@@ -58,7 +57,7 @@ TEST(CudaPagedAttentionLimitsTest, ReadsBlocksBeyondTwoToThe31Elements) {
   args.out = out.View({1, 1, 64});
   args.query = query.View({1, 1, 64});
   args.kv_cache =
-      TensorView(kv.data(), DType::kBF16, {kElements / kBlockElements + 1, 2, 1, 16, 64});
+      TensorView(kv.data(), DType::kBF16, {second + 1, 2, 1, 16, 64}).WithRowStride(block_stride);
   args.block_table = TensorView(table.data(), DType::kI32, {1, 2});
   args.context_lens = TensorView(context_lens.data(), DType::kI32, {1});
   args.query_starts = TensorView(starts.data(), DType::kI32, {2});
@@ -67,6 +66,42 @@ TEST(CudaPagedAttentionLimitsTest, ReadsBlocksBeyondTwoToThe31Elements) {
   const absl::Status status = op.Run(args);
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_THAT(out.ToHost(), ::testing::Each(2.0f));
+}
+
+// A 32-bit offset would miss the second block.
+TEST(CudaPagedAttentionLimitsTest, ReadsBlocksBeyondTwoToThe31Elements) {
+  constexpr int64_t kBlockElements = 2 * 16 * 64;
+  ReadTwoBlocks(kBlockElements, static_cast<int32_t>((int64_t{1} << 32) / kBlockElements));
+}
+
+TEST(CudaPagedAttentionLimitsTest, ReadsBlocksThatAreAlmost4GiBApart) {
+  ReadTwoBlocks((int64_t{1} << 31) - 8, 2);
+}
+
+// A device of which a multiprocessor runs `blocks` blocks at once, whatever the kernel.
+class FixedOccupancyDevice : public ForwardingDevice {
+ public:
+  FixedOccupancyDevice(Device& device, int blocks) : ForwardingDevice(device), blocks_(blocks) {}
+  absl::StatusOr<int> BlocksPerSm(const void*, const kernels::cuda::LaunchConfig&) override {
+    return blocks_;
+  }
+
+ private:
+  const int blocks_;
+};
+
+TEST(CudaPagedAttentionLimitsTest, APlanHasTheBlocksThatTheDeviceRunsAtOnceUpToTwoForEachSm) {
+  const auto device = MakeDevice();
+  const std::vector<int32_t> context = {100'000}, query_len = {1};
+  for (const auto& [blocks, want] : {std::pair{0, 1}, {1, 1}, {2, 2}, {3, 2}}) {
+    FixedOccupancyDevice occupied(*device, blocks);
+    PagedAttentionOp op(occupied);
+    const auto plan =
+        op.Plan({.context_lens = context, .query_lens = query_len, .heads = {1, 1, 64, 64}});
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    const auto& part = static_cast<const kernels::cuda::CudaAttentionPlan&>(**plan).parts().at(0);
+    EXPECT_EQ(part.block_starts.size(), static_cast<size_t>(device->info().num_sms * want + 1));
+  }
 }
 
 class PagedAttentionErrorTest : public ::testing::Test {
@@ -126,7 +161,11 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   ExpectError(bad, "a window of 5");
   bad = args_;
   bad.kv_cache = View(DType::kBF16, {8, 2, 2, 16, 64}).WithRowStride(4100);
-  ExpectError(bad, "kv_cache: want blocks a multiple of 16 bytes apart, got 4100 elements");
+  ExpectError(bad,
+              "kv_cache: want blocks a multiple of 16 bytes, and less than 4 GiB, apart, got "
+              "4100 elements");
+  bad.kv_cache = View(DType::kBF16, {8, 2, 2, 16, 64}).WithRowStride(int64_t{1} << 31);
+  ExpectError(bad, "got 2147483648 elements");
   bad = args_;
   bad.kv_cache = TensorView(memory_ + 8, DType::kBF16, {8, 2, 2, 16, 64});
   ExpectError(bad, "kv_cache: want memory at a multiple of 16 bytes, got 8 past one");

@@ -148,11 +148,12 @@ TEST_F(PrimitivesTest, F16) {
                &kernels::F16ToF32, &kernels::F32ToF16);
 }
 
-// Writes two results for each number: Exp2 of the number, and Log2 of its magnitude.
+// Writes three results for each number: Exp2 of the number, Log2 of its magnitude, and Reciprocal.
 __global__ void FunctionsKernel(const __grid_constant__ Arrays<float, float> p) {
   for (int i = static_cast<int>(threadIdx.x); i < p.size; i += static_cast<int>(blockDim.x)) {
-    p.out[2 * i] = Exp2(p.in[i]);
-    p.out[2 * i + 1] = Log2(fabsf(p.in[i]));
+    p.out[3 * i] = Exp2(p.in[i]);
+    p.out[3 * i + 1] = Log2(fabsf(p.in[i]));
+    p.out[3 * i + 2] = Reciprocal(p.in[i]);
   }
 }
 
@@ -163,21 +164,27 @@ TEST_F(PrimitivesTest, Functions) {
     numbers.push_back(static_cast<float>(-i) * 0.21f);
     numbers.push_back(std::exp2(static_cast<float>(i - 200) * 0.3f));
   }
-  const auto got = Run(&FunctionsKernel, numbers, static_cast<int64_t>(numbers.size()) * 2);
-  // The PTX manual promises errors of at most 2 ulp for Exp2 and 2^-22 for Log2. The bounds here
-  // are twice as large.
+  const auto got = Run(&FunctionsKernel, numbers, static_cast<int64_t>(numbers.size()) * 3);
+  // The PTX manual promises errors of at most 2 ulp for Exp2, 2^-22 for Log2 and 1 ulp for
+  // Reciprocal. The bounds here are twice as large.
   for (size_t i = 0; i < numbers.size(); ++i) {
     const double x = numbers[i];
     if (x < 127.0) {
-      EXPECT_NEAR(got[2 * i], std::exp2(x), 0x1p-21 * std::exp2(x)) << x;
+      EXPECT_NEAR(got[3 * i], std::exp2(x), 0x1p-21 * std::exp2(x)) << x;
     }
     const double log = std::log2(std::abs(x));
-    EXPECT_NEAR(got[2 * i + 1], log, 0x1p-21 * std::max(1.0, std::abs(log))) << x;
+    EXPECT_NEAR(got[3 * i + 1], log, 0x1p-21 * std::max(1.0, std::abs(log))) << x;
+    EXPECT_NEAR(got[3 * i + 2], 1.0 / x, 0x1p-22 * std::abs(1.0 / x)) << x;
   }
 }
 
 TEST_F(PrimitivesTest, Exp2OfMinusInfinityIsZero) {
-  EXPECT_EQ(Run(&FunctionsKernel, std::vector<float>{-INFINITY}, 2)[0], 0.0f);
+  EXPECT_EQ(Run(&FunctionsKernel, std::vector<float>{-INFINITY}, 3)[0], 0.0f);
+}
+
+// The soft cap of a large score divides by infinity.
+TEST_F(PrimitivesTest, ReciprocalOfInfinityIsZero) {
+  EXPECT_EQ(Run(&FunctionsKernel, std::vector<float>{INFINITY}, 3)[2], 0.0f);
 }
 
 // --- Memory

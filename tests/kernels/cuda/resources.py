@@ -17,6 +17,10 @@ ptxas it was made with. A source whose hash is the table's is not compiled. One 
 
 A note is what ptxas has to say of a kernel by number: C7510, C7514, C7515 (wgmma runs one after another), C7508
 (setmaxnreg ignored), C7519 (a fence that the source lacks was put in). Code that is correct and fast has none.
+
+For the kernels in HOT_LOOPS, the table also says what a warp executes for each tile (sass.py). nvdisasm reads that from
+the compiled code. It does not come with every toolkit. Where it is missing, these columns are not compared, and --update
+does not write them.
 """
 
 import argparse
@@ -30,6 +34,7 @@ import subprocess
 import sys
 import tempfile
 
+import sass
 from source_code import code_key
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -47,7 +52,7 @@ FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "--expt-relaxed-constexpr", "-Wno-depr
 DYNAMIC_SHARED = {
     "ArgmaxKernel": ("kernels/cuda/argmax.cuh", "kArgmaxSharedBytes"),
     "AttentionReferenceKernel": ("kernels/cuda/attention_reference.cuh", "kReferenceSharedBytes"),
-    "AttnKernel": ("kernels/cuda/attn_decode.cuh", "AttnShape<{1}, {2}>::kSharedBytes"),
+    "AttnKernel": ("kernels/cuda/paged_attention.cuh", "AttnShape<{1}, {2}>::kSharedBytes"),
     "HopperPrefillKernel": ("tests/kernels/cuda/hopper_prefill.cuh", "quire::testing::kPrefillSharedBytes"),
     "MoeGroupKernel": ("kernels/cuda/moe_routing.cuh", "kGroupSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
@@ -56,8 +61,14 @@ DYNAMIC_SHARED = {
     "QkvPostKernel": ("kernels/cuda/qkv_post.cuh", "kBlockSumBytes"),
 }
 
-COLUMNS = ("registers", "stack", "spill_stores", "spill_loads", "static_shared", "dynamic_shared", "notes")
-Resources = collections.namedtuple("Resources", COLUMNS)
+# The kernels whose hot loops are counted.
+HOT_LOOPS = ("AttnKernel",)
+NO_NVDISASM = ("no nvdisasm, so what hot loops execute was not counted; `pip install nvidia-cuda-nvdisasm` for the python3 "
+               "that runs this, or an nvdisasm on PATH, lets it be")
+
+COLUMNS = ("registers", "stack", "spill_stores", "spill_loads", "static_shared", "dynamic_shared", "notes") + sass.COLUMNS
+NONE, UNCOUNTED = "-", "?"  # in the columns of sass.py: no hot loop, and no nvdisasm to count it
+Resources = collections.namedtuple("Resources", COLUMNS, defaults=(NONE,) * len(sass.COLUMNS))
 Row = tuple[str, str, str]  # source, kernel, target
 
 
@@ -191,26 +202,43 @@ class Compiler:
         if self.nvcc:
             said = run([str(pathlib.Path(self.nvcc).resolve().with_name("ptxas")), "--version"])
             self.ptxas = re.search(r"\bV(\d+\.\d+\.\d+)", said).group(1)
+        # The wheel nvidia-cuda-nvdisasm has no command on PATH.
+        wheels = [str(home) for path in sys.path for home in pathlib.Path(path).glob("nvidia/cu*/bin")]
+        self.nvdisasm = next(filter(None, (shutil.which("nvdisasm", path=place) for place in places + wheels)), None)
 
-    def log(self, source: str, target: str, key: str) -> str:
-        """Returns what ptxas prints about `source`."""
+    def compile(self, source: str, target: str, key: str) -> pathlib.Path:
+        """Compiles `source`. Returns the file with what ptxas prints about it. The code is beside it, as .cubin."""
         kept = CACHE / f"{pathlib.Path(source).stem}-{target}-{key}-{self.ptxas}.log"
-        if self.afresh or not kept.exists():
-            said = run([self.nvcc, *FLAGS, f"-I{ROOT}", "-cubin", f"-arch={target}", "-Xptxas", "-v", "-o", os.devnull,
-                        source])
+        if self.afresh or not kept.exists() or not kept.with_suffix(".cubin").exists():
             CACHE.mkdir(parents=True, exist_ok=True)
-            # Renames the complete file into place, because a test may be killed while it writes.
+            # Renames complete files into place, because a test may be killed while it writes.
             partial = kept.with_suffix(f".{os.getpid()}")
+            said = run([self.nvcc, *FLAGS, f"-I{ROOT}", "-cubin", f"-arch={target}", "-Xptxas", "-v", "-o", str(partial),
+                        source])
+            partial.rename(kept.with_suffix(".cubin"))
             partial.write_text(said)
             partial.rename(kept)
-        return kept.read_text()
+        return kept
+
+    def kernels(self, source: str, target: str, key: str) -> dict[str, Resources]:
+        """Returns the kernels of `source` by mangled name. Their dynamic shared memory is 0."""
+        log = self.compile(source, target, key)
+        found = parse_log(log.read_text(), target)
+        hot = {name for name in found if any(f"{len(kernel)}{kernel}I" in name for kernel in HOT_LOOPS)}
+        if not hot:
+            return found
+        loops = dict.fromkeys(hot, (UNCOUNTED,) * len(sass.COLUMNS))
+        if self.nvdisasm:
+            functions = sass.functions(run([self.nvdisasm, "-c", str(log.with_suffix(".cubin"))]))
+            loops = {name: map(str, sass.hot_loop(sass.blocks_of(functions[name]))) for name in hot}
+        return found | {name: found[name]._replace(**dict(zip(sass.COLUMNS, loops[name]))) for name in hot}
 
     def rows(self, keys: dict[str, str]) -> dict[Row, Resources]:
         """Returns the resources of every kernel of these sources."""
         wanted = [(source, target) for source in keys for target in sources()[source]]
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            logs = list(pool.map(lambda of: self.log(*of, keys[of[0]]), wanted))
-        found = [(source, target, parse_log(log, target)) for (source, target), log in zip(wanted, logs)]
+            compiled = list(pool.map(lambda of: self.kernels(*of, keys[of[0]]), wanted))
+        found = [(source, target, kernels) for (source, target), kernels in zip(wanted, compiled)]
         names = demangle(sorted({name for *_, kernels in found for name in kernels}))
         shared = dynamic_shared(sorted(set(names.values())))
         return {(source, names[name], target): resources._replace(dynamic_shared=shared[names[name]])
@@ -222,6 +250,8 @@ def differences(old: dict[Row, Resources], new: dict[Row, Resources]) -> list[st
     lines = []
     for row in sorted(old.keys() | new.keys(), key=order):
         before, after = old.get(row), new.get(row)
+        if before and after:
+            after = Resources(*(a if b == UNCOUNTED else b for a, b in zip(before, after)))
         if before == after:
             continue
         if before is None or after is None:
@@ -251,6 +281,8 @@ def check(compiler: Compiler, everything: bool = False) -> tuple[list[str], str]
         raise Skip("\n".join([*found, f"{another}, so the numbers may differ"]))
     said = (f"{len(new)} kernels of {len(changed)} sources compiled, {len(found)} differ; "
             f"{len(unchanged)} sources are those of the table")
+    if any(UNCOUNTED in r for r in new.values()):
+        said += f"\n{NO_NVDISASM}"
     if changed and not found and not everything:
         said += f"\nresources.tsv has older hashes of {names}; to spare others the compiling: {RENEW}"
     return found, said
@@ -265,6 +297,8 @@ def update(compiler: Compiler) -> None:
                if compiler.ptxas != table.ptxas or table.keys.get(source) != key}
     kept = {row: r for row, r in table.rows.items() if row[0] in keys and row[0] not in changed}
     new = kept | (compiler.rows(changed) if changed else {})
+    if any(UNCOUNTED in r for r in new.values()):
+        raise Skip(NO_NVDISASM)
     for line in differences(table.rows, new):
         print(line)
     TABLE.write_text(str(Table(compiler.ptxas, keys, new)))

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import resources
+import sass
 from resources import Resources, Table
 from source_code import includes
 
@@ -54,6 +55,53 @@ class LogTest(unittest.TestCase):
             self.assertEqual(resources.short_name(name), short)
 
 
+# Block 1 is the loop. It has a branch to the mask, which is out of line, and leaves the loop by a call.
+SASS = """\
+\t.section\t.text._ZN5quire10AttnKernelILi1EEEv,"ax",@progbits
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+        /*0010*/               @P0 BRA `(.L_x_9) ;
+.L_x_1:
+        /*0020*/              @!P1 BRA `(.L_x_2) ;
+        /*0030*/                   LDGSTS.E.BYPASS.128 [R7], [R4.64], P0 ;
+.L_x_2:
+        /*0040*/                   LDSM.16.M88.4 R4, [R5] ;
+        /*0050*/                   HMMA.16816.F32.BF16 R28, R120, R126, R28 ;
+        /*0060*/               @P2 BRA P4, `(.L_x_4) ;
+.L_x_3:
+        /*0070*/                   HMMA.16816.F32.BF16 R28, R120, R126, R28 ;
+        /*0080*/               @P3 CALL.REL.NOINC `(.L_x_9) ;
+        /*0090*/                   BRA `(.L_x_1) ;
+.L_x_9:
+        /*00a0*/                   EXIT ;
+.L_x_4:
+        /*00b0*/                   LDL R3, [R1] ;
+        /*00c0*/                   CALL.REL.NOINC `($_slowpath) ;
+        /*00d0*/                   BRA `(.L_x_3) ;
+"""
+
+
+class SassTest(unittest.TestCase):
+    def loop(self, text=SASS):
+        (lines,) = sass.functions(text).values()
+        return sass.hot_loop(sass.blocks_of(lines))
+
+    def test_the_way_of_an_unmasked_tile_counts_and_calls_anywhere_in_the_loop(self):
+        self.assertEqual(self.loop(), sass.HotLoop(tile_instructions=8, tile_branches=4, tile_hmma=2, tile_ldsm=1,
+                                                   tile_ldgsts=1, loop_calls=1, loop_local=1))
+
+    def test_a_kernel_without_products_in_a_loop_has_none(self):
+        self.assertIsNone(self.loop(SASS.replace("HMMA", "FFMA")))
+
+    def test_a_loop_inside_is_an_error(self):
+        turn = "        /*0048*/               @P5 BRA `(.L_x_2) ;\n"
+        with self.assertRaisesRegex(ValueError, "another loop"):
+            self.loop(SASS.replace("        /*0050*/", turn + "        /*0050*/"))
+
+    def test_an_unknown_jump_is_an_error(self):
+        with self.assertRaisesRegex(ValueError, "BRX"):
+            self.loop(SASS.replace("LDSM.16.M88.4 R4, [R5]", "BRX R4"))
+
+
 class KeyTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -86,7 +134,7 @@ class KeyTest(unittest.TestCase):
 
     def test_every_include_of_a_real_source_is_found(self):
         found = includes(["kernels/cuda/paged_attention.cu"], resources.ROOT)
-        self.assertLessEqual({"kernels/cuda/attn_decode.cuh", "kernels/cuda/attention_items.h",
+        self.assertLessEqual({"kernels/cuda/paged_attention.cuh", "kernels/cuda/attention_items.h",
                               "kernels/cuda/primitives_ptx.cuh", "kernels/ops/paged_attention.h"}, found)
 
 
@@ -105,6 +153,10 @@ class TableFormTest(unittest.TestCase):
         self.assertEqual(resources.differences({ROW: FOUND}, {ROW: FOUND}), [])
         changed, = resources.differences({ROW: FOUND}, {ROW: FOUND._replace(registers="253", notes="-")})
         self.assertIn("registers 255 -> 253, notes C7519x2 -> -", changed)
+        counted = FOUND._replace(tile_branches="4")
+        self.assertEqual(resources.differences({ROW: counted}, {ROW: FOUND._replace(tile_branches="?")}), [])
+        more, = resources.differences({ROW: counted}, {ROW: FOUND._replace(tile_branches="5")})
+        self.assertIn("tile_branches 4 -> 5", more)
         new, = resources.differences({ROW: FOUND}, {ROW: FOUND, other: FOUND})
         self.assertIn("is not in the table", new)
         gone, = resources.differences({ROW: FOUND, other: FOUND}, {ROW: FOUND})
@@ -149,6 +201,17 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(same.compiled, {self.source})
         (worse,), _ = resources.check(self.Compiler({self.row: FOUND._replace(spill_stores="8")}))
         self.assertIn("spill_stores 4 -> 8", worse)
+
+    def test_a_hot_loop_that_could_not_be_counted_is_named_with_the_cure(self):
+        self.write(self.keys | {self.source: "older"})
+        compiler = self.Compiler({self.row: FOUND._replace(tile_branches="?")})
+        found, said = resources.check(compiler)
+        self.assertEqual(found, [])
+        self.assertIn("pip install nvidia-cuda-nvdisasm", said)
+        before = resources.TABLE.read_text()
+        with self.assertRaisesRegex(resources.Skip, "no nvdisasm"):
+            resources.update(compiler)
+        self.assertEqual(resources.TABLE.read_text(), before)
 
     def test_rows_of_a_source_that_is_gone_differ(self):
         table = Table.parse(resources.TABLE.read_text())
@@ -237,12 +300,29 @@ class ResourcesTest(unittest.TestCase):
             self.assertGreater(int(r.dynamic_shared), 0, (kernel, target))
             self.assertLessEqual(blocks * (int(r.dynamic_shared) + 1024), kib << 10, (kernel, target))
 
+    def test_attention_executes_no_idle_work(self):
+        # At head_dim 128, for the most instructions that a warp may execute for a tile of 64 keys. On all but sm_90a,
+        # ptxas leaves the loop by two branches instead of one.
+        most = {"1": 450, "2": 650, "4": 850}
+        tiles = {row: r for row, r in self.rows.items() if row[1].startswith("AttnKernel<")}
+        self.assertGreater(len(tiles), 0)
+        for (_, kernel, target), r in tiles.items():
+            _, head_dim, row_tiles, _ = kernel.split(", ")
+            if head_dim == "128":
+                self.assertLessEqual(int(r.tile_instructions), most[row_tiles], (kernel, target))
+            self.assertLessEqual(int(r.tile_branches), 4 if target == "sm_90a" else 5, (kernel, target))
+            self.assertEqual(r.loop_calls, "0", (kernel, target))
+            if head_dim != "256":
+                self.assertEqual(r.loop_local, "0", (kernel, target))
+
     def test_the_table_is_that_of_the_sources(self):
         try:
             found, said = resources.check(resources.Compiler(os.cpu_count()))
         except resources.Skip as skip:
             self.skipTest(str(skip))
         self.assertEqual(found, [], f"{said}; if this is meant: {resources.RENEW}")
+        if resources.NO_NVDISASM in said:
+            self.skipTest(f"registers are those of the table, but: {resources.NO_NVDISASM}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,34 @@
+#pragma once
+
+// The parameters of AttnKernel (paged_attention.cuh).
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_items.h"
+#include "kernels/ops/attention_tiles.h"
+
+namespace quire::kernels::cuda {
+
+template <typename T>
+struct AttnParams {
+  T* out;          // [num_tokens, num_heads, head_dim]
+  const T* query;  // shape of out
+  const T* kv;     // [num_blocks, 2, num_kv_heads, block_size, head_dim], blocks block_bytes apart
+  const int32_t* block_table;   // [num_seqs, max_blocks]
+  const int32_t* query_starts;  // [num_seqs + 1]
+  const float* slopes;          // [num_heads]; null: no ALiBi
+  const float* sinks;           // [num_heads]; null: no sinks
+  const AttentionItem* items;
+  const int32_t* block_starts;
+  const SeenTile* tiles;
+  float* partial_out;
+  float* partial_lse;
+  int64_t value_offset, head_stride;  // elements
+  uint32_t block_bytes;               // from one block of kv to the next
+  int num_heads, group, log2_block_size, max_blocks;
+  AttentionPattern pattern;
+  float scale;     // the op's scale times log2(e); with a soft cap, the op's scale / soft_cap
+  float soft_cap;  // 0: no soft cap
+};
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,50 @@
+#pragma once
+
+// The sizes of one instance of AttnKernel (paged_attention.cuh), and the place of a thread in them.
+
+#include "kernels/cuda/attention_items.h"
+#include "kernels/cuda/primitives.cuh"
+
+namespace quire::kernels::cuda {
+
+inline constexpr int kAttnThreads = 128;
+
+template <int kHeadDimension, int kRowTileCount>
+struct AttnShape {
+  static constexpr int kHeadDim = kHeadDimension;
+  static constexpr int kDepthSteps = kHeadDimension / 16;  // products with 16 dimensions of a head
+  static constexpr int kColumnTiles = kHeadDimension / 8;  // tiles of 8 columns of the output
+  static constexpr int kWarpsForRows = kRowTileCount;
+  static constexpr int kWarpsForKeys = 4 / kRowTileCount;
+  static constexpr int kRows = 16 * kRowTileCount;
+  static constexpr int kKeys = AttentionTileKeys(kHeadDimension);
+  static constexpr int kWarpKeys = kKeys / kWarpsForKeys;
+  static constexpr int kKeyTiles = kWarpKeys / 8;  // tiles of 8 keys of a warp
+  static constexpr int kStages = 3;
+  static constexpr int kTileElements = kKeys * kHeadDimension;
+  static constexpr int kSharedBytes = kStages * 2 * kTileElements * 2;
+  // A warp stores every kWarpsForKeys-th column tile. Some warps have one fewer than others.
+  static constexpr int kOwnColumnTiles = (kColumnTiles + kWarpsForKeys - 1) / kWarpsForKeys;
+  static constexpr bool HasColumnTile(int tile) {
+    return kColumnTiles % kWarpsForKeys == 0 || tile < kColumnTiles;
+  }
+  static_assert(kHeadDimension % 16 == 0 && kWarpKeys % 16 == 0);
+};
+
+// The place of a thread. Of the fragments of a row tile, a lane has two rows, eight rows apart, and
+// two adjacent columns of each tile of 8 columns.
+template <typename Shape>
+struct AttnPlace {
+  int lane = static_cast<int>(threadIdx.x) % 32;
+  int row_warp = static_cast<int>(threadIdx.x) / 32 % Shape::kWarpsForRows;
+  int key_warp = static_cast<int>(threadIdx.x) / 32 / Shape::kWarpsForRows;
+
+  // The first row of the lane, among the rows of an item.
+  __device__ __forceinline__ int row() const { return row_warp * 16 + lane / 4; }
+  // The first column of the lane in a tile of 8 columns.
+  __device__ __forceinline__ int column() const { return lane % 4 * 2; }
+  // The first key of the warp in a tile of keys.
+  __device__ __forceinline__ int first_key() const { return key_warp * Shape::kWarpKeys; }
+};
+
+}  // namespace quire::kernels::cuda

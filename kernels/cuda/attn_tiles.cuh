@@ -1,0 +1,89 @@
+#pragma once
+
+// The tiles of keys and values in shared memory, and how a block copies them there.
+//
+// A stage holds one tile of K, then one tile of V. A row of a tile is one key. Its 16-byte chunks
+// are swizzled.
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+
+#include "kernels/cuda/attn_shape.cuh"
+
+namespace quire::kernels::cuda {
+
+// Returns the position within a row at which a 16-byte chunk is stored. The swizzle prevents bank
+// conflicts: ldmatrix reads the same chunk of eight rows at once, and the swizzle puts these eight
+// chunks into different banks. It depends on the row modulo 8 only.
+//
+// All banks together are 128 bytes wide. Modulo 128 bytes, rows start at only 8 / kPlaces different
+// offsets. Therefore the xor changes after every 8 / kPlaces rows, and takes kPlaces different
+// values.
+template <int kHeadDim>
+__device__ __forceinline__ int SwizzledChunk(int row, int chunk) {
+  constexpr int kChunks = kHeadDim / 8;
+  constexpr int kPlaces = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
+  return chunk ^ (row / (8 / kPlaces) % kPlaces);
+}
+
+template <typename T, typename Shape>
+__device__ __forceinline__ T* StageOfTiles(int stage) {
+  return DynamicShared<T>() + stage * 2 * Shape::kTileElements;
+}
+
+// Copies tiles of one item. A thread copies the same chunk of several rows, which are kRowsApart
+// rows apart. So its addresses differ by constants within the 16 keys that share a block of the
+// cache. If the chunks of a row are not a power of two, some threads of each row copy nothing.
+template <typename T, typename Shape>
+struct TileLoader {
+  static constexpr int kHeadDim = Shape::kHeadDim;
+  static constexpr int kThreadsPerRow = static_cast<int>(std::bit_ceil(kHeadDim / 8u));
+  static constexpr int kRowsApart = kAttnThreads / kThreadsPerRow;
+  static constexpr int kRowsPerLookup = std::max(16, kRowsApart);
+  static constexpr int kLookups = Shape::kKeys / kRowsPerLookup;
+
+  const int32_t* table;  // the blocks of the item's sequence
+  const T* keys;         // of the item's head in block 0
+  uint32_t block_bytes;  // from one block of the cache to the next
+  int64_t value_offset;  // from a key to its value
+  int log2_block_size;
+  int key_begin, key_end;  // of the item
+
+  // Copies the tile whose first key is `tile_begin`. Rows outside [key_begin, key_end) become
+  // zeros: their blocks may be gone, and their weights of 0 must not meet NaN.
+  __device__ __forceinline__ void Load(int tile_begin, int stage) const {
+    const int row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
+    const int chunk = static_cast<int>(threadIdx.x) % kThreadsPerRow;
+    if (chunk * 8 >= kHeadDim) return;
+    // All lookups come first, so that they wait for memory together. Past the last key, the table
+    // may end.
+    uint32_t block[kLookups];
+#pragma unroll
+    for (int i = 0; i < kLookups; ++i) {
+      const int key = tile_begin + row + i * kRowsPerLookup;
+      block[i] = static_cast<uint32_t>(table[std::min(key, key_end - 1) >> log2_block_size]);
+    }
+    T* const tile = StageOfTiles<T, Shape>(stage) + row * kHeadDim;
+    const T* const head = keys + chunk * 8;
+#pragma unroll
+    for (int i = 0; i < kLookups; ++i) {
+      const int first_row = i * kRowsPerLookup;
+      const int key = tile_begin + row + first_row;
+      const auto slot = static_cast<uint32_t>(key) & ((1u << log2_block_size) - 1);
+      const auto* const in_block_0 = reinterpret_cast<const std::byte*>(head + slot * kHeadDim);
+      const auto* const from =
+          reinterpret_cast<const T*>(in_block_0 + uint64_t{block[i]} * block_bytes);
+#pragma unroll
+      for (int j = 0; j < kRowsPerLookup; j += kRowsApart) {
+        const bool valid = key + j >= key_begin && key + j < key_end;
+        T* const to =
+            tile + (first_row + j) * kHeadDim + SwizzledChunk<kHeadDim>(row + j % 8, chunk) * 8;
+        CpAsync<16>(to, from + j * kHeadDim, valid);
+        CpAsync<16>(to + Shape::kTileElements, from + value_offset + j * kHeadDim, valid);
+      }
+    }
+  }
+};
+
+}  // namespace quire::kernels::cuda

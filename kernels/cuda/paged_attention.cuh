@@ -1,0 +1,160 @@
+#pragma once
+
+// Paged attention with mma.sync (sm_80 and up), for both decodes and chunks of prompts.
+//
+// A block has four warps. It processes the work items that the plan (attention_plan.h) assigns to
+// the block. cp.async copies the keys and values of an item to shared memory in tiles
+// (attn_tiles.cuh). A warp keeps 16 rows of Q, their scores and their output in registers.
+//
+// Each instance of the kernel processes items of up to 1, 2 or 4 tiles of 16 rows:
+//   1: all four warps have the same rows. Each takes a quarter of the keys of every tile.
+//   2: two warps have the same rows. Each takes half of the keys of every tile.
+//   4: each warp has different rows and takes all keys of every tile.
+// Warps that have the same rows add up their results in shared memory at the end of an item.
+//
+// Each instance exists with and without lists of tiles. With lists, an item reads the tiles that
+// the plan lists for it, and a row sees all keys of a tile up to its own position, or none of them.
+//
+// Keys are processed from the newest to the oldest, so that the key with the largest ALiBi bias
+// comes first. Masks are needed only at the two ends of an item, and in the listed tiles that are
+// not whole. The ALiBi bias is slope * (key - query) in float32. Since it is relative to the
+// position of the query, it loses no digits in a long context.
+//
+// resources.tsv has the instructions that a warp executes for a tile without a mask and soft cap.
+
+#include "kernels/cuda/attn_exchange.cuh"
+#include "kernels/cuda/attn_params.h"
+#include "kernels/cuda/attn_products.cuh"
+#include "kernels/cuda/attn_rows.cuh"
+#include "kernels/cuda/attn_softmax.cuh"
+#include "kernels/cuda/attn_tiles.cuh"
+#include "kernels/cuda/primitives.cuh"
+
+namespace quire::kernels::cuda {
+
+// The tiles of an item, from the newest to the oldest.
+template <bool kListed>
+class ItemTiles {
+ public:
+  __device__ __forceinline__ ItemTiles(const SeenTile* tiles, const AttentionItem& item, int keys)
+      : newest_(kListed ? item.first_tile + item.num_tiles - 1 : (item.key_end - 1) / keys),
+        count_(kListed ? item.num_tiles : newest_ - item.key_begin / keys + 1),
+        tiles_(tiles),
+        keys_(keys) {}
+
+  __device__ __forceinline__ int count() const { return count_; }
+  // Returns the first key of the i-th tile.
+  __device__ __forceinline__ int FirstKey(int i) const {
+    return (kListed ? tiles_[newest_ - i].tile : newest_ - i) * keys_;
+  }
+  // Returns true if the list says that every row sees every key of the i-th tile.
+  __device__ __forceinline__ bool IsWhole(int i) const { return tiles_[newest_ - i].whole; }
+
+ private:
+  int newest_, count_;
+  const SeenTile* tiles_;
+  int keys_;
+};
+
+// Hides the keys of a tile that the lane's rows do not see. `lane_key` is the first key of the
+// lane.
+template <bool kListed, typename T, int kKeyTiles>
+__device__ __forceinline__ void MaskTile(const AttnParams<T>& p, const LaneRows& rows,
+                                         int tile_begin, int lane_key,
+                                         float (&scores)[kKeyTiles][4]) {
+  int first_seen[2], last_seen[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    first_seen[h] = rows.first_key[h] - lane_key;
+    last_seen[h] = rows.position[h] - lane_key;
+    if constexpr (kListed) {
+      const bool sees_tile = p.pattern.SeesBlock(rows.position[h], tile_begin, rows.head[h]);
+      first_seen[h] = sees_tile ? 0 : kKeyTiles * 8;
+    }
+  }
+  MaskScores(first_seen, last_seen, scores);
+}
+
+// Processes one work item. All threads of the block must call this function.
+template <typename T, int kHeadDim, int kRowTiles, bool kListed>
+__device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const AttentionItem& item) {
+  using Shape = AttnShape<kHeadDim, kRowTiles>;
+  constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages;
+  const AttnPlace<Shape> at;
+  const ItemTiles<kListed> tiles(p.tiles, item, kKeys);
+  const TileLoader<T, Shape> loader = {.table = p.block_table + int64_t{item.seq} * p.max_blocks,
+                                       .keys = p.kv + item.kv_head * p.head_stride,
+                                       .block_bytes = p.block_bytes,
+                                       .value_offset = p.value_offset,
+                                       .log2_block_size = p.log2_block_size,
+                                       .key_begin = item.key_begin,
+                                       .key_end = item.key_end};
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) {
+    if (i < tiles.count()) loader.Load(tiles.FirstKey(i), i);
+    CpAsyncCommit();
+  }
+
+  const LaneRows rows(p, item, at.row());
+  uint32_t q[Shape::kDepthSteps][4];
+  rows.LoadQueries(p.query, at.column(), q);
+  // Every row sees the keys [common_begin, common_end), so only tiles with other keys need a mask.
+  // A tile may also contain keys outside [key_begin, key_end) of the item. No row of the item sees
+  // these keys, so the mask hides them too.
+  const int last_position = item.first_position + (item.first_row + item.num_rows - 1) / p.group;
+  const int common_begin = static_cast<int>(p.pattern.FirstKey(last_position));
+  const int common_end = item.first_position + item.first_row / p.group + 1;
+  const bool capped = p.soft_cap > 0.0f;
+  const float scale = capped ? 1.0f : p.scale;
+
+  float out[Shape::kColumnTiles][4] = {};
+  OnlineSoftmax softmax;
+  int stage = 0, free_stage = kStages - 1;
+  for (int i = 0; i < tiles.count(); ++i) {
+    CpAsyncWait<kStages - 2>();
+    __syncthreads();
+    if (i + kStages - 1 < tiles.count()) loader.Load(tiles.FirstKey(i + kStages - 1), free_stage);
+    CpAsyncCommit();
+    const T* const k_tile = StageOfTiles<T, Shape>(stage);
+    float scores[Shape::kKeyTiles][4];
+    MultiplyQueriesByKeys<T>(q, k_tile, at, scores);
+
+    if (capped) CapScores(p.scale, p.soft_cap, scores);
+    const int tile_begin = tiles.FirstKey(i);
+    const int lane_key = tile_begin + at.first_key() + at.column();
+    const int distance[2] = {lane_key - rows.position[0], lane_key - rows.position[1]};
+    ScaleAndBiasScores(scale, rows.slope, distance, scores);
+    const bool masked =
+        kListed ? !tiles.IsWhole(i) : tile_begin < common_begin || tile_begin + kKeys > common_end;
+    if (masked) MaskTile<kListed>(p, rows, tile_begin, lane_key, scores);
+    softmax.Update(scores, out);
+    AddWeightedValues<T>(scores, k_tile + Shape::kTileElements, at, out);
+    free_stage = stage;
+    stage = stage + 1 < kStages ? stage + 1 : 0;
+  }
+  // After this barrier, the memory of the tiles is reused: first for the exchange between warps,
+  // then for the next item. No load into this memory is in flight, because the copy groups
+  // committed after the last tile are empty.
+  __syncthreads();
+  softmax.SumOfLanes();
+  if constexpr (Shape::kWarpsForKeys > 1) {
+    float own[Shape::kOwnColumnTiles][4];
+    AddUpWarps(at, softmax, out, own);
+    StoreRows(p, item, at, softmax, own);
+  } else {
+    StoreRows(p, item, at, softmax, out);
+  }
+}
+
+template <typename T, int kHeadDim, int kRowTiles, bool kListed>
+__global__ void __launch_bounds__(kAttnThreads, 2)
+    AttnKernel(const __grid_constant__ AttnParams<T> p) {
+  const int last_item = p.block_starts[blockIdx.x + 1];
+  for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {
+    const AttentionItem item = p.items[i];
+    AttendItem<T, kHeadDim, kRowTiles, kListed>(p, item);
+  }
+  GridDependencyLaunch();
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,131 @@
+"""Counts what one warp executes for each tile in the hot loop of a kernel, from the text that `nvdisasm -c` prints.
+
+The hot loop is the smallest loop with matrix products (HMMA). There are several ways through it. The way of an
+unmasked tile counts: it executes every product and every load, and among the ways that do so it is the shortest.
+"""
+
+import collections
+import dataclasses
+import re
+
+COLUMNS = ("tile_instructions", "tile_branches", "tile_hmma", "tile_ldsm", "tile_ldgsts", "loop_calls", "loop_local")
+# The first five count the way of an unmasked tile. The last two count calls, and loads and stores of local memory,
+# anywhere in the loop.
+HotLoop = collections.namedtuple("HotLoop", COLUMNS)
+
+INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
+LABEL = re.compile(r"^(\.L_x_\d+):")
+# After these, the next instruction runs only if they have a predicate.
+LEAVES = ("BRA", "EXIT", "RET")
+UNKNOWN = ("BRX", "JMP", "JMX")
+
+
+@dataclasses.dataclass
+class Block:
+    """Instructions that run one after another, without their operands, and the blocks that may run next."""
+    opcodes: list[str] = dataclasses.field(default_factory=list)
+    successors: list[int] = dataclasses.field(default_factory=list)
+
+    def count(self, *opcodes: str) -> int:
+        return sum(opcode in opcodes for opcode in self.opcodes)
+
+
+def functions(text: str) -> dict[str, list[str]]:
+    """Returns the lines of each function by its mangled name."""
+    found, lines = {}, []
+    for line in text.splitlines():
+        if match := re.match(r"\s*\.section\s+\.text\.(\w+)", line):
+            lines = found.setdefault(match.group(1), [])
+        lines.append(line)
+    return found
+
+
+def blocks_of(lines: list[str]) -> list[Block]:
+    """Returns the blocks of a function in the order of their addresses."""
+    blocks, labels, targets = [Block()], {}, {}
+    ended = False  # whether the last block ends with a branch
+    for line in lines:
+        label, instruction = LABEL.match(line), INSTRUCTION.search(line)
+        if (label and blocks[-1].opcodes) or (instruction and ended):
+            blocks.append(Block())
+            ended = False
+        here = len(blocks) - 1
+        if label:
+            labels[label.group(1)] = here
+        if not instruction:
+            continue
+        predicate, opcode, operands = instruction.groups()
+        opcode = opcode.split(".")[0]
+        target = re.search(r"`\((\.L_x_\d+)\)", operands)
+        if opcode == "CALL" and target:
+            opcode = "BRA"  # ptxas leaves some loops by a call of what follows them, which never returns
+        if opcode in UNKNOWN:
+            raise ValueError(f"sass.py does not know where this goes: {line.strip()}")
+        blocks[here].opcodes.append(opcode)
+        if opcode in LEAVES:
+            ended = True
+            if predicate or re.match(r"\s*!?U?P\w+,", operands):
+                blocks[here].successors.append(here + 1)
+        if opcode == "BRA":
+            targets[here] = target.group(1)
+    for i, block in enumerate(blocks):
+        if i in targets:
+            block.successors.append(labels[targets[i]])
+        elif block.opcodes and block.opcodes[-1] not in LEAVES and i + 1 < len(blocks):
+            block.successors.append(i + 1)
+    return blocks
+
+
+def loops(blocks: list[Block]) -> dict[int, set[int]]:
+    """Returns the blocks of each loop by the block in which the loop begins. Code out of line that goes back into a
+    loop counts as a loop, too. It contains the loop into which it goes, so it is never the smallest."""
+    before = collections.defaultdict(list)
+    for i, block in enumerate(blocks):
+        for successor in block.successors:
+            before[successor].append(i)
+    found = collections.defaultdict(set)
+    for last, block in enumerate(blocks):
+        for head in block.successors:
+            if head > last:
+                continue
+            body, left = {head}, [last]
+            while left:
+                at = left.pop()
+                if at not in body:
+                    body.add(at)
+                    left += before[at]
+            found[head] |= body
+    return found
+
+
+def hot_loop(blocks: list[Block]) -> HotLoop | None:
+    """Returns the counts of the hot loop, or None if no loop has matrix products. Raises ValueError if the hot loop
+    contains another loop, because the turns of that are not known."""
+    with_products = [(len(body), head, body) for head, body in loops(blocks).items()
+                     if any(blocks[i].count("HMMA") for i in body)]
+    if not with_products:
+        return None
+    _, head, body = min(with_products)
+
+    def count(way, *opcodes: str) -> int:
+        return sum(blocks[i].count(*opcodes) for i in way)
+
+    def length(way) -> int:
+        return sum(len(blocks[i].opcodes) for i in way)
+
+    ways = {}  # the best way from a block to the end of the loop; None if there is none, or not yet
+
+    def best_way(at: int, passed: tuple[int, ...] = ()) -> list[int] | None:
+        if at in passed:
+            raise ValueError("the hot loop contains another loop")
+        if at not in ways:
+            found = [[at]] if head in blocks[at].successors else []
+            for successor in blocks[at].successors:
+                if successor in body and successor != head and (rest := best_way(successor, passed + (at,))):
+                    found.append([at] + rest)
+            ways[at] = max(found, key=lambda way: (count(way, "HMMA", "LDSM", "LDGSTS"), -length(way)), default=None)
+        return ways[at]
+
+    way = best_way(head)
+    return HotLoop(length(way), count(way, "BRA"), count(way, "HMMA"), count(way, "LDSM"), count(way, "LDGSTS"),
+                   count(body, "CALL"), count(body, "LDL", "STL"))
