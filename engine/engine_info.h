@@ -18,7 +18,9 @@ inline constexpr int32_t kMostDraftTokens = 15;
 struct EngineConfig {
   std::string model_path;          // a GGUF file or a Hugging Face directory
   std::string served_model_name;   // empty: the last part of model_path, without a file's extension
-  std::string backend = "auto";    // auto | cpu; cuda is not built in yet
+  std::string backend = "auto";    // auto | cpu | cuda[:n]; see kernels/backend_registry.h
+  std::string dtype = "auto";      // of activations: auto | f32 | f16 | bf16; auto: the weights'
+  bool strict = false;             // refuses a model that a reference kernel would serve
   std::string cpu_isa = "auto";    // auto | portable | avx2 | avx512 | amx
   int32_t threads = 0;             // 0: physical cores within affinity and quota
   std::string weights = "packed";  // packed | mapped; both compute the same bits
@@ -26,15 +28,17 @@ struct EngineConfig {
   // otherwise f32 for F32 weights, and f16 for all other weights.
   std::string kv_dtype = "auto";
   // 0: room for max_num_seqs contexts of max_model_len tokens, but at most 25 % of the available
-  // memory
+  // memory; on a device: what gpu_memory_utilization leaves
   int64_t kv_cache_mib = 0;
-  int32_t block_size = 16;  // tokens
+  double gpu_memory_utilization = 0.9;  // the part of a device's memory that Quire uses, (0, 1]
+  int32_t block_size = 16;              // tokens
   int32_t max_num_seqs = 64;
-  int32_t max_num_batched_tokens = 0;  // raised to max_num_seqs if below; 0: a default of 256
-  absl::Duration max_step_time;        // limits a step with decodes and prompts; zero: no limit
-  int32_t max_draft_tokens = -1;       // of a sequence in a step; 0: none; -1: 4 on the CPU, else 0
-  int64_t max_model_len = 0;           // 0: the trained context
-  int32_t max_queue = 1024;            // the most requests that may wait
+  int32_t max_num_batched_tokens =
+      0;                          // raised to max_num_seqs if below; 0: 256, or 8192 on a device
+  absl::Duration max_step_time;   // limits a step with decodes and prompts; zero: no limit
+  int32_t max_draft_tokens = -1;  // of a sequence in a step; 0: none; -1: 4 on the CPU, else 0
+  int64_t max_model_len = 0;      // 0: the trained context
+  int32_t max_queue = 1024;       // the most requests that may wait
   int64_t max_prompt_bytes = 4 << 20;
   int32_t frontend_threads = 2;
   int32_t frontend_queue = 256;

@@ -13,6 +13,7 @@
 
 #include "base/logging.h"
 #include "base/status_macros.h"
+#include "engine/engine_choices.h"
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/kv/kv_budget.h"
 #include "engine/kv/prefix_cache.h"
@@ -23,85 +24,6 @@
 
 namespace quire::engine {
 namespace {
-
-// The default of max_num_batched_tokens. A larger step does not make prefill faster, but makes a
-// new request wait longer for the present step to end. A step that also decodes is limited by
-// max_step_time too.
-constexpr int32_t kCpuMaxNumBatchedTokens = 256;
-// The default of max_draft_tokens.
-constexpr int32_t kCpuMaxDraftTokens = 4;
-// The most prompt positions whose logits one step may compute. With a vocabulary of 49,152, 64 rows
-// are 12 MiB.
-constexpr int64_t kPromptLogprobRows = 64;
-
-// Returns the dtype of activations for a backend that has a choice. Models whose weights are
-// neither F32 nor F16 get bf16, because values beyond the range of f16 have been seen in such
-// models.
-kernels::DType ActivationDtype(const ModelConfig& config) {
-  if (config.weight_type == "F32") return kernels::DType::kF32;
-  return config.weight_type == "F16" ? kernels::DType::kF16 : kernels::DType::kBF16;
-}
-
-absl::StatusOr<kernels::DType> ChooseKvDtype(const std::string& name, const ModelConfig& config,
-                                             const kernels::Backend& backend) {
-  if (name == "auto") {
-    // Attention is fast if queries and cache have the same 16-bit dtype, so the cache takes the
-    // dtype of 16-bit activations.
-    const kernels::DType dtype = backend.activation_dtype();
-    if (dtype != kernels::DType::kF32) return dtype;
-    // Models with F32 weights are served to compare with references, so their cache is f32. All
-    // other models get an f16 cache, which takes half the memory.
-    return config.weight_type == "F32" ? kernels::DType::kF32 : kernels::DType::kF16;
-  }
-  for (const kernels::DType dtype :
-       {kernels::DType::kF32, kernels::DType::kF16, kernels::DType::kBF16}) {
-    if (name == kernels::Name(dtype)) return dtype;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("kv_dtype: want auto, f32, f16 or bf16, got \"%s\"", name));
-}
-
-absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelConfig& model) {
-  StepLimits limits{.max_tokens = config.max_num_batched_tokens,
-                    .max_seqs = config.max_num_seqs,
-                    .max_model_len = config.max_model_len,
-                    .block_size = config.block_size};
-  if (limits.max_tokens == 0) limits.max_tokens = kCpuMaxNumBatchedTokens;
-  limits.max_tokens = std::max(limits.max_tokens, limits.max_seqs);
-  limits.max_logit_rows = limits.max_seqs + kPromptLogprobRows;
-  if (limits.max_model_len == 0) limits.max_model_len = model.max_position_embeddings;
-  if (limits.max_model_len > model.max_position_embeddings) {
-    if (!ServesBeyondItsContext(model)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "max_model_len: want at most %d, the context that the model was trained for, got %d",
-          model.max_position_embeddings, limits.max_model_len));
-    }
-    base::Log(base::LogLevel::kInfo, "engine", "contexts may outgrow the one trained for",
-              {{"max_model_len", limits.max_model_len},
-               {"trained_for", model.max_position_embeddings},
-               {"positions", model.alibi_bias_max ? "ALiBi" : "scaled RoPE"}});
-  }
-  if (limits.block_size % 16 != 0 || limits.block_size < 16 || limits.block_size > 256) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("block_size: want a multiple of 16 in 16..256, got %d", limits.block_size));
-  }
-  return limits;
-}
-
-absl::StatusOr<int32_t> ChooseMaxDraftTokens(int32_t max_draft_tokens, int32_t pipeline_depth) {
-  if (max_draft_tokens < -1 || max_draft_tokens > kMostDraftTokens) {
-    return absl::InvalidArgumentError(absl::StrFormat("max_draft_tokens: want -1..%d, got %d",
-                                                      kMostDraftTokens, max_draft_tokens));
-  }
-  if (pipeline_depth == 0) return max_draft_tokens == -1 ? kCpuMaxDraftTokens : max_draft_tokens;
-  if (max_draft_tokens > 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "max_draft_tokens: want 0 on a backend that builds a step before it has the tokens of the "
-        "step before, got %d",
-        max_draft_tokens));
-  }
-  return 0;
-}
 
 int64_t MiB(int64_t bytes) { return bytes >> 20; }
 
@@ -154,12 +76,22 @@ void WarnOfAShortCache(const StepLimits& limits, const KvGroup& group) {
             {{"cache_tokens", tokens}, {"max_model_len", limits.max_model_len}});
 }
 
-void WarnOfSlowAttention(const kernels::Backend& backend, kernels::DType kv_dtype,
-                         const ModelConfig& model, int32_t block_size) {
+// Warns if a layer's attention has no fast kernel, or returns FailedPrecondition if `strict`.
+absl::Status CheckAttentionIsFast(const kernels::Backend& backend, kernels::DType kv_dtype,
+                                  const ModelConfig& model, int32_t block_size, bool strict) {
   const auto slow = std::ranges::find_if(model.layers, [&](const LayerSpec& layer) {
     return !backend.HasFastAttention(kv_dtype, layer.attention.plan_key(), block_size);
   });
-  if (slow == model.layers.end()) return;
+  if (slow == model.layers.end()) return absl::OkStatus();
+  if (strict) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "strict: want a fast attention kernel for every layer, got none for layer %d, with "
+        "activations in %s, a KV cache in %s, keys of %d and values of %d elements, and "
+        "block_size %d; change --dtype, --kv_dtype or --block_size, or leave out --strict",
+        slow - model.layers.begin(), std::string(kernels::Name(backend.activation_dtype())),
+        std::string(kernels::Name(kv_dtype)), slow->attention.key_dim, slow->attention.value_dim,
+        block_size));
+  }
   base::Log(base::LogLevel::kWarning, "engine",
             "attention runs on a plain kernel, many times slower: the fast ones want activations "
             "and KV cache of one dtype, f16 or bf16, and keys and values of a usual head_dim; with "
@@ -170,15 +102,29 @@ void WarnOfSlowAttention(const kernels::Backend& backend, kernels::DType kv_dtyp
              {"key_dim", slow->attention.key_dim},
              {"value_dim", slow->attention.value_dim},
              {"block_size", block_size}});
+  return absl::OkStatus();
 }
 
-// Creates a KV cache of kv_cache_mib MiB. If that is 0, creates a cache for max_num_seqs whole
-// contexts, but uses at most a quarter of the available memory.
+// Returns the bytes of the KV cache if the config does not say. On a device, the cache gets what
+// weights and steps leave of gpu_memory_utilization of the memory. The rest is for what the first
+// steps allocate: plans, recordings, the sampler, and the libraries' own. On a host, whose memory
+// others need too, the cache gets at most a quarter of what is available.
+int64_t DefaultCacheBytes(const EngineConfig& config, const kernels::BackendInfo& backend,
+                          int64_t available) {
+  if (available <= 0) return std::numeric_limits<int64_t>::max();
+  if (backend.host_memory) return available / 4;
+  const auto kept_free = static_cast<int64_t>((1.0 - config.gpu_memory_utilization) *
+                                              static_cast<double>(backend.memory_bytes));
+  return std::max<int64_t>(0, available - kept_free);
+}
+
+// Creates a KV cache of kv_cache_mib MiB. If that is 0, creates one of DefaultCacheBytes. On a host
+// it is for at most max_num_seqs whole contexts.
 absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits& limits,
                                     const ModelConfig& model, kernels::Backend& backend,
                                     int64_t available) {
   ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseKvDtype(config.kv_dtype, model, backend));
-  WarnOfSlowAttention(backend, dtype, model, config.block_size);
+  RETURN_IF_ERROR(CheckAttentionIsFast(backend, dtype, model, config.block_size, config.strict));
   KvCacheShape shape{
       .layers = KvLayerShapes(model), .block_size = config.block_size, .dtype = dtype};
   std::vector<KvGroup> groups = GroupLayers(LayerPatterns(model), limits.max_model_len);
@@ -196,7 +142,9 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
         MiB(available), config.kv_cache_mib));
   }
   if (!budget.use_all) {
-    budget.bytes = available > 0 ? available / 4 : std::numeric_limits<int64_t>::max();
+    const kernels::BackendInfo info = backend.info();
+    budget.bytes = DefaultCacheBytes(config, info, available);
+    budget.use_all = !info.host_memory;
   }
   RETURN_IF_ERROR(DivideKvMemory(shape, budget, groups));
   WarnOfAShortCache(limits, groups[0]);
@@ -237,14 +185,20 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   }
   RETURN_IF_ERROR(LoadText(*files, parts));
 
+  ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseActivationDtype(config, model));
   ASSIGN_OR_RETURN(parts.backend,
                    kernels::CreateBackend({.name = config.backend,
                                            .cpu_isa = config.cpu_isa,
                                            .num_threads = config.threads,
                                            .pack_weights = config.weights == "packed",
-                                           .activation_dtype = ActivationDtype(model)}));
-  ASSIGN_OR_RETURN(parts.limits, ChooseLimits(config, model));
-  parts.limits.pipeline_depth = parts.backend->info().pipeline_depth;
+                                           .activation_dtype = dtype}));
+  if (config.dtype != "auto" && config.dtype != kernels::Name(parts.backend->activation_dtype())) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "dtype: want auto or %s, in which this backend computes, got \"%s\"",
+        std::string(kernels::Name(parts.backend->activation_dtype())), config.dtype));
+  }
+  ASSIGN_OR_RETURN(parts.limits, ChooseLimits(config, model, parts.backend->info()));
+  parts.limits.warms_up_every_size = true;
   ASSIGN_OR_RETURN(parts.limits.max_draft_tokens,
                    ChooseMaxDraftTokens(config.max_draft_tokens, parts.limits.pipeline_depth));
   RETURN_IF_ERROR(CheckWeightsFit(config, *files->weights, *parts.backend));

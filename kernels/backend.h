@@ -48,7 +48,8 @@ struct BackendInfo {
   // 1: the host may enqueue a step before the results of the previous step have arrived. 0: it must
   // wait for them.
   int32_t pipeline_depth = 0;
-  bool records = false;  // true: Record and Replay work, and save the host time
+  int64_t memory_bytes = 0;  // of a device, all of it; 0: unknown
+  bool records = false;      // true: Record and Replay work, and save the host time
 };
 
 class Backend {

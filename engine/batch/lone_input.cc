@@ -35,4 +35,24 @@ ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position
   return input;
 }
 
+ModelInput MakeIdleDecodes(int64_t num_seqs, int32_t token, const KvCache& cache) {
+  const auto size = static_cast<size_t>(num_seqs);
+  ModelInput input;
+  input.token_ids.assign(size, token);
+  input.positions.assign(size, 0);
+  input.query_starts.resize(size + 1);
+  std::iota(input.query_starts.begin(), input.query_starts.end(), 0);
+  input.query_lens.assign(size, 1);
+  input.context_lens.assign(size, 1);
+  input.logit_rows.resize(size);
+  std::iota(input.logit_rows.begin(), input.logit_rows.end(), 0);
+  for (size_t i = 0; i < cache.groups().size(); ++i) {
+    GroupInput& group = input.groups.emplace_back();
+    group.max_blocks_per_seq = 1;
+    group.block_table.assign(size, 0);
+    group.slot_mapping.assign(size, -1);
+  }
+  return input;
+}
+
 }  // namespace quire::engine

@@ -18,4 +18,8 @@ namespace quire::engine {
 ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position,
                          int64_t num_logit_rows, const KvCache& cache);
 
+// Returns the input of a decode step of `num_seqs` sequences with one token each, `token`, at
+// position 0. All of them read block 0 of each KV group, and none writes K and V.
+ModelInput MakeIdleDecodes(int64_t num_seqs, int32_t token, const KvCache& cache);
+
 }  // namespace quire::engine

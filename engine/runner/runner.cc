@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "engine/batch/lone_input.h"
 #include "engine/kv/kv_check.h"
+#include "engine/model/decode_bucket.h"
 
 namespace quire::engine {
 namespace {
@@ -69,6 +70,7 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
     base::Log(base::LogLevel::kWarning, "engine", "the warm-up's logits are not finite",
               {{"because", WhyNotFinite(decode, 0)}});
   }
+  if (limits_.warms_up_every_size) RETURN_IF_ERROR(WarmUpEverySize(tokens[0]));
   const auto time = [&](const ModelInput& input) -> absl::StatusOr<absl::Duration> {
     const absl::Time begin = clock.Now();
     RETURN_IF_ERROR(model_.Forward(input, cache_).status());
@@ -79,6 +81,22 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
   ASSIGN_OR_RETURN(times.prompt, time(prompt));
   ASSIGN_OR_RETURN(times.decode, time(decode));
   return times;
+}
+
+// Replays come from the recordings that this makes, and all memory that they need is allocated.
+absl::Status Runner::WarmUpEverySize(int32_t token) {
+  if (!backend_.info().records) return absl::OkStatus();
+  int64_t last_size = 0;
+  for (int64_t num_seqs = 1; num_seqs <= limits_.max_seqs; ++num_seqs) {
+    const int64_t size = DecodeBucket(num_seqs, limits_.max_seqs);
+    if (size == last_size) continue;
+    last_size = size;
+    ModelInput input = MakeIdleDecodes(size, token, cache_);
+    input.drawn = drawn_;
+    RETURN_IF_ERROR(model_.Forward(input, cache_).status());
+    RETURN_IF_ERROR(backend_.Synchronize());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Runner::Submit(const StepPlan& plan) {
@@ -135,10 +153,8 @@ void Runner::AddSampleRows(const StepPlan& plan, Slot& slot) {
 
 absl::Status Runner::Sample(const TensorView& logits, Slot& slot) {
   if (slot.sample_rows.empty()) return absl::OkStatus();  // then `logits` is empty too
-  return backend_.Sample({.logits = logits,
-                          .rows = slot.sample_rows,
-                          .drawn = drawn_,
-                          .sampler = sampler_.get()});
+  return backend_.Sample(
+      {.logits = logits, .rows = slot.sample_rows, .drawn = drawn_, .sampler = sampler_.get()});
 }
 
 absl::Status Runner::Collect(StepResult& result) {

@@ -68,6 +68,7 @@ class Runner {
   // The data of one step. The step after the next reuses the memory.
   struct Slot;
 
+  absl::Status WarmUpEverySize(int32_t token);
   absl::Status Enqueue(const StepPlan& plan, Slot& slot);
   void AddSampleRows(const StepPlan& plan, Slot& slot);
   // Enqueues the work of slot.sample_rows.

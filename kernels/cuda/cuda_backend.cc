@@ -39,6 +39,7 @@ class CudaBackend final : public Backend {
             .num_threads = 1,
             .host_memory = false,
             .pipeline_depth = pipeline_depth_,
+            .memory_bytes = device_->info().memory_bytes,
             .records = records_};
   }
   DType activation_dtype() const override { return activation_dtype_; }

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 #include "base/status_macros.h"
+#include "base/strings.h"
 
 namespace quire::server {
 namespace {
@@ -32,6 +34,25 @@ template <typename Integer>
 void SetTarget(const Option& option, Integer* target, Flag& flag) {
   flag.default_text = absl::StrCat(*target);
   flag.set = base::IntegerSetter(target, option.min, option.max);
+}
+
+void SetTarget(const Option& option, double* target, Flag& flag) {
+  flag.default_text = absl::StrCat(*target);
+  flag.set = [target, min = option.min, max = option.max](std::string_view text) {
+    double value = 0.0;
+    const bool is_number = absl::SimpleAtod(base::ToAbsl(text), &value);
+    if (!is_number || !(value > static_cast<double>(min) && value <= static_cast<double>(max))) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "want a number above %d and at most %d, got \"%s\"", min, max, std::string(text)));
+    }
+    *target = value;
+    return absl::OkStatus();
+  };
+}
+
+void SetTarget(const Option&, bool* target, Flag& flag) {
+  flag.value_name = "";  // a switch, which needs no value
+  flag.set = base::SetterOf(target);
 }
 
 void SetTarget(const Option& option, absl::Duration* target, Flag& flag) {

@@ -20,14 +20,15 @@ namespace quire::server {
 struct Option {
   // Points to the variable that the option sets. Not owned. The option table is made for one
   // config, and does not outlive that config.
-  using Target = std::variant<std::string*, int32_t*, int64_t*, absl::Duration*, base::LogLevel*>;
+  using Target = std::variant<std::string*, int32_t*, int64_t*, double*, bool*, absl::Duration*,
+                              base::LogLevel*>;
 
   std::string_view name;         // "kv_cache_mib"
   std::string_view group;        // heading in --help; options of one group are adjacent
   std::string_view placeholder;  // "MIB"; empty: the choices are shown
   std::string_view help;
   Target target;
-  int64_t min = 0;  // `min` and `max` are for integers
+  int64_t min = 0;  // `min` and `max` are for integers and fractions; a fraction is above `min`
   int64_t max = std::numeric_limits<int32_t>::max();
   absl::Duration least = {};              // smallest value of a time
   std::vector<std::string> choices = {};  // for a string; empty: any value

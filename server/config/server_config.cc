@@ -52,9 +52,21 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
 
       {.name = "backend",
        .group = "Compute",
-       .placeholder = "auto|cpu",
-       .help = "Backend that computes; auto: the CPU, which is the only one yet.",
+       .placeholder = "auto|cpu|cuda[:N]",
+       .help = "Backend that computes; cuda: an NVIDIA GPU, the one with number N; auto: a GPU if "
+               "there is one that can be used, else the CPU.",
        .target = &engine.backend},
+      {.name = "dtype",
+       .group = "Compute",
+       .help = "Type of activations on a GPU; auto: f32 for F32 weights, f16 for F16, else bf16. "
+               "The CPU computes in f32.",
+       .target = &engine.dtype,
+       .choices = {"auto", "f32", "f16", "bf16"}},
+      {.name = "strict",
+       .group = "Compute",
+       .help = "Refuses to start where a plain kernel, many times slower, would have to replace a "
+               "fast one. Without it, the log warns.",
+       .target = &engine.strict},
       {.name = "cpu_isa",
        .group = "Compute",
        .help = "Instruction set of the CPU kernels; auto: the best that the machine has. Answers "
@@ -85,12 +97,21 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .group = "KV cache",
        .placeholder = "MIB",
        .help = "Size of the KV cache; 0: the smaller of 25 % of the available memory and "
-               "max_num_seqs x max_model_len tokens.",
+               "max_num_seqs x max_model_len tokens; on a GPU all that gpu_memory_utilization "
+               "leaves.",
        .target = &engine.kv_cache_mib,
        .max = int64_t{64} << 20},
+      {.name = "gpu_memory_utilization",
+       .group = "KV cache",
+       .placeholder = "FRACTION",
+       .help = "Part of a GPU's memory for weights, steps and KV cache together.",
+       .target = &engine.gpu_memory_utilization,
+       .max = 1},
       {.name = "kv_dtype",
        .group = "KV cache",
-       .help = "Type of the KV cache's elements; auto: f32 for F32 weights, else f16.",
+       .help = "Type of the KV cache's elements; auto: that of 16-bit activations; on the CPU f32 "
+               "for F32 "
+               "weights, else f16.",
        .target = &engine.kv_dtype,
        .choices = {"auto", "f32", "f16", "bf16"}},
       {.name = "block_size",
@@ -360,7 +381,8 @@ FlagSet Flags(CommandLine& command, std::string& config_file) {
   flags.AddHabits("model", {"m", "model_path"});
   flags.AddHabits("served_model_name", {"alias", "a"});
   flags.AddHabits("max_model_len", {"ctx_size", "c", "n_ctx", "max_seq_len", "context_length"});
-  flags.AddHabits("backend", {"device"});
+  flags.AddHabits("backend", {"device", "n_gpu_layers", "ngl", "main_gpu"});
+  flags.AddHabits("gpu_memory_utilization", {"mem_fraction_static", "gpu_memory_fraction"});
   flags.AddHabits("threads", {"t", "n_threads", "cpu_threads"});
   flags.AddHabits("kv_dtype", {"kv_cache_dtype", "cache_type_k", "cache_type_v"});
   flags.AddHabits("kv_cache_mib", {"kv_cache_memory", "kv_cache_memory_bytes", "cache_ram"});

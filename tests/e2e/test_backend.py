@@ -38,6 +38,36 @@ class BackendTest(unittest.TestCase):
         self.assertEqual(server.wait(), 1)
         self.assertIn("backend: want auto, cpu, cuda or cuda:n, got tpu", server.log())
 
+    def test_strict_refuses_what_a_plain_kernel_would_serve(self):
+        server = Server("--backend", "cuda-emulated", "--strict")
+        self.assertEqual(server.wait(), 1)
+        self.assertIn("strict: want a fast attention kernel for every layer, got none for layer 0", server.log())
+        make_tiny_model.write(harness.SCRATCH / "strict", "bfloat16")
+        server = Server("--backend", "cuda-emulated", "--strict", model=harness.SCRATCH / "strict").ready()
+        server.stop()
+
+    def test_the_type_of_activations(self):
+        for backend, dtype, says in (("cpu", "bf16", 'dtype: want auto or f32, in which the CPU computes, got "bf16"'),
+                                     ("auto", "f16", 'dtype: want auto or f32, in which this backend computes, got "f16"')):
+            server = Server("--backend", backend, "--dtype", dtype)
+            self.assertEqual(server.wait(), 1)
+            self.assertIn(says, server.log())
+        server = Server("--backend", "cuda-emulated", "--dtype", "f16").ready()
+        self.addCleanup(server.stop)
+        client = Client(server.address)
+        self.addCleanup(client.close)
+        self.assertEqual(client.model_info().kv_dtype, "f16")
+
+    def test_the_cache_gets_what_is_left_of_the_device(self):
+        """Of the emulated device's GiB."""
+        server = Server("--backend", "cuda-emulated", "--kv_cache_mib", "0", "--gpu_memory_utilization", "0.25").ready()
+        self.addCleanup(server.stop)
+        client = Client(server.address)
+        self.addCleanup(client.close)
+        cache = client.server_info().kv_cache_bytes
+        self.assertLessEqual(cache, 256 << 20)
+        self.assertGreater(cache, 250 << 20)
+
     def test_a_gpu_that_is_not_there(self):
         for name, says in (("cuda-emulated:1", "want GPU 1, got 1 GPU"), ("cuda-emulated:64", "want a GPU in 0..63"),
                            ("cuda-emulated:", "want a GPU in 0..63"), ("cuda-emulated:-1", "want a GPU in 0..63")):

@@ -1,7 +1,6 @@
 #include "engine/model/layers/device_input.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "base/check.h"
@@ -20,13 +19,6 @@ constexpr int64_t kAlignment = 64;
 int64_t Align(int64_t bytes) { return base::RoundUp(bytes, kAlignment); }
 
 }  // namespace
-
-int64_t DecodeBucket(int64_t num_seqs, int64_t max_seqs) {
-  const int64_t bucket = num_seqs <= 8
-                             ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_seqs)))
-                             : base::RoundUp(num_seqs, 8);
-  return std::min(bucket, max_seqs);
-}
 
 absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
                                                 const ModelConfig& config,

@@ -11,15 +11,12 @@
 
 #include "engine/batch/model_input.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/model/decode_bucket.h"
 #include "engine/model/layers/block_tables.h"
 #include "engine/model/model.h"
 #include "kernels/backend.h"
 
 namespace quire::engine {
-
-// Returns the number of sequences to which a decode step of `num_seqs` sequences is padded, so that
-// few recordings serve all decode steps: 1, 2, 4, 8, or a multiple of 8, and at most `max_seqs`.
-int64_t DecodeBucket(int64_t num_seqs, int64_t max_seqs);
 
 // Holds the index vectors of one step. Create allocates the device memory for the largest step, so
 // Upload need not allocate any for them.

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "rapidcheck/gtest.h"
 
-#include "engine/model/layers/device_input.h"
+#include "engine/model/decode_bucket.h"
 #include "kernels/backend_registry.h"
 
 namespace quire::engine {

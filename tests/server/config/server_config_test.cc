@@ -211,7 +211,10 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--listen ",
                            "--control_listen ",
                            "--admin_listen ",
-                           "--backend auto|cpu",
+                           "--backend auto|cpu|cuda[:N]",
+                           "--dtype auto|f32|f16|bf16",
+                           "--strict",
+                           "--gpu_memory_utilization ",
                            "--cpu_isa ",
                            "--threads ",
                            "--kv_cache_mib ",
@@ -242,6 +245,25 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
   for (size_t end; (end = help.find('\n', begin)) != std::string::npos; begin = end + 1) {
     EXPECT_LE(end - begin, 100u) << help.substr(begin, end - begin);
   }
+}
+
+TEST(ServerConfigTest, FlagsOfAGpuHaveTheirBounds) {
+  const engine::EngineConfig config = ParseOk({"--backend", "cuda:3", "--dtype", "bf16", "--strict",
+                                               "--gpu_memory_utilization", "1"})
+                                          .engine;
+  EXPECT_EQ(config.backend, "cuda:3");
+  EXPECT_EQ(config.dtype, "bf16");
+  EXPECT_TRUE(config.strict);
+  EXPECT_EQ(config.gpu_memory_utilization, 1.0);
+  EXPECT_EQ(ParseOk({"--gpu_memory_utilization", "0.001"}).engine.gpu_memory_utilization, 0.001);
+  EXPECT_FALSE(ParseOk({"--strict=false"}).engine.strict);
+  for (const char* bad : {"0", "-0.1", "1.0001", "nan", "inf", "90%", ""}) {
+    EXPECT_THAT(
+        std::string(Parse({"--model", "m", "--gpu_memory_utilization", bad}).status().message()),
+        HasSubstr("want a number above 0 and at most 1, got"))
+        << bad;
+  }
+  EXPECT_FALSE(Parse({"--model", "m", "--dtype", "fp8"}).ok());
 }
 
 TEST(ServerConfigTest, HelpAndVersionNeedNothingElse) {
