@@ -279,7 +279,8 @@ Liveness EngineImpl::liveness() const {
           .step_tokens = metrics_.step_tokens.value(),
           .frontend_busy = workers_->longest_busy(),
           .failed_steps = metrics_.failed_steps.value(),
-          .since_failure = metrics_.since_failure.busy_for()};
+          .since_failure = metrics_.since_failure.busy_for(),
+          .device_lost = metrics_.device_lost.value() != 0};
 }
 
 absl::Status EngineImpl::WaitIdle(absl::Duration timeout) {

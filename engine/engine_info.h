@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ struct EngineConfig {
   int32_t frontend_threads = 2;
   int32_t frontend_queue = 256;
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
+  // Called once, on the step thread, when the device has a fault that stays until the process ends.
+  // Every request then fails. May be null.
+  std::function<void()> on_device_lost;
 };
 
 struct ModelInfo {
@@ -137,6 +141,7 @@ struct Liveness {
   absl::Duration frontend_busy;
   int64_t failed_steps = 0;      // steps that failed since the last one that succeeded
   absl::Duration since_failure;  // time since the last failed step; zero if none has failed
+  bool device_lost = false;      // the device has a fault that stays until the process ends
 };
 
 }  // namespace quire::engine

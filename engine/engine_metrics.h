@@ -29,6 +29,7 @@ struct EngineMetrics {
   base::Counter step_sequences, step_tokens;  // sizes of the present step, once it is planned
   base::Counter failed_steps;                 // steps that failed since the last one that succeeded
   base::Heartbeat since_failure;              // busy since the last failed step
+  base::Counter device_lost;                  // 1: no step can succeed any more
 };
 
 inline HistogramSnapshot Snapshot(const base::LatencyHistogram& histogram) {

@@ -54,6 +54,7 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, StepChannel& 
       channel_(channel),
       running_(running),
       metrics_(metrics),
+      on_device_lost_(config.on_device_lost),
       blocks_(BlockConfigFor(parts.cache.groups(), parts.limits.block_size, parts.limits.max_tokens,
                              parts.limits.pipeline_depth)),
       scheduler_({.model = parts.model_info.name,
@@ -214,6 +215,7 @@ void StepLoop::CompleteOldest() {
   } else {
     base::Log(base::LogLevel::kError, "engine", "a step failed",
               {{"status", step.status.ToString()}, {"tokens", step.plan.num_tokens}});
+    CheckDevice(step.plan);
     FailStep(step.plan, step.status);
   }
   scheduler_.Recycle(std::move(step.plan));
@@ -334,6 +336,25 @@ absl::Status StepLoop::WithCause(const absl::Status& status, int32_t entry) cons
   if (!absl::IsInternal(status)) return status;
   const std::string why = runner_.WhyNotFinite(entry);
   return why.empty() ? status : absl::InternalError(absl::StrCat(status.message(), "; ", why));
+}
+
+void StepLoop::CheckDevice(const StepPlan& plan) {
+  const absl::Status status = parts_.backend->Synchronize();
+  if (status.ok() || metrics_.device_lost.value() != 0) return;
+  metrics_.device_lost.Set(1);
+  int64_t longest = 0;
+  for (const StepPlanEntry& entry : plan.entries) {
+    longest = std::max(longest, entry.first_position + entry.num_tokens);
+  }
+  base::Log(base::LogLevel::kError, "engine", "the device is lost: every request fails",
+            {{"status", status.ToString()},
+             {"step", metrics_.steps.value()},
+             {"sequences", std::ssize(plan.entries)},
+             {"tokens", plan.num_tokens},
+             {"longest_context", longest},
+             {"copies", std::ssize(plan.copies)},
+             {"steps_in_flight", std::ssize(in_flight_)}});
+  if (on_device_lost_) on_device_lost_();
 }
 
 void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {

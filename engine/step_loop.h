@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -77,6 +78,9 @@ class StepLoop {
   void Finish(const std::vector<FinishedSequence>& finished, absl::Time now);
   void NoteDuration(const InFlight& step, absl::Time now);
   void FailStep(const StepPlan& plan, const absl::Status& status);
+  // Called after a step failed. If the device can do nothing any more, logs the last step that it
+  // got, and tells the owner.
+  void CheckDevice(const StepPlan& plan);
   void UpdateMetrics();
 
   // Handles the rows of one entry of the plan: result_.rows[first, end).
@@ -98,6 +102,7 @@ class StepLoop {
   StepChannel& channel_;
   RunningRequests& running_;
   EngineMetrics& metrics_;
+  const std::function<void()> on_device_lost_;
 
   std::atomic<bool> stopping_ = false;
   std::thread thread_;

@@ -196,8 +196,12 @@ class ServedTls {
   GrpcServer* server_ ABSL_GUARDED_BY(mu_) = nullptr;  // not owned
 };
 
-absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
-                   StopSignals& signals) {
+// The exit status of a server whose device is lost. A new process may find the device well again.
+constexpr int kDeviceLostStatus = 3;
+
+// Returns the exit status of the process.
+absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credentials,
+                          StopSignals& signals) {
   const absl::Time start = base::SteadyNow();
   RETURN_IF_ERROR(CheckAddresses(config));
   LogExposure(config);
@@ -238,7 +242,10 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
                                              .Text();
                  }}));
   }
-  ASSIGN_OR_RETURN(engine, engine::Engine::Create(config.engine));
+  engine::EngineConfig engine_config = config.engine;
+  // The requests that run get their errors while the server drains.
+  engine_config.on_device_lost = [] { ::kill(::getpid(), SIGTERM); };
+  ASSIGN_OR_RETURN(engine, engine::Engine::Create(engine_config));
   ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
                    GrpcServer::Start(config, credentials.tls,
                                      {.engine = *engine,
@@ -255,12 +262,17 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
   ASSIGN_OR_RETURN(const ListenerProbe probe, MakeListenerProbe(config, *server));
   HealthWatch watch(
       health, [&] { return probe.Call(kCallTimeout); },
-      [&](bool serving) { server->SetHealthy(serving); });
+      [&](bool serving) { server->SetHealthy(serving); },
+      engine->server_info().backend == "cpu" ? std::function<void()>() : [] {
+        // A thread that waits for a device cannot be ended.
+        base::LogLastWords("quire-server: the device hangs; see the server's log\n");
+        std::_Exit(kDeviceLostStatus);
+      });
   LogReady(*engine, *server, admin.get(), base::SteadyNow() - start);
   signals.Wait();
   LeaveService(config, leaving, *server);
   DrainAndStop(config, *engine, open_calls, watch, *server);
-  return absl::OkStatus();
+  return engine->liveness().device_lost ? kDeviceLostStatus : 0;
 }
 
 int Fail(const absl::Status& status, int code) {
@@ -291,8 +303,8 @@ int Main(int argc, char** argv) {
   StopSignals signals;
   TakeLibraryLogs();
   const base::LogThread log;  // writes the log, so that a slow reader of stderr delays no thread
-  const absl::Status status = Serve(command->config, *credentials, signals);
-  return status.ok() ? 0 : Fail(status, 1);
+  const absl::StatusOr<int> status = Serve(command->config, *credentials, signals);
+  return status.ok() ? *status : Fail(status.status(), 1);
 }
 
 }  // namespace

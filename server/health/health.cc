@@ -52,9 +52,16 @@ std::vector<std::string> Health::Failing() const {
   const engine::Engine* engine = engine_;
   if (engine == nullptr) return {};
   const engine::Liveness now = engine->liveness();
+  if (now.device_lost) return {"device: it is lost, and the server ends; see the server's log"};
   if (now.failed_steps < kFailedSteps || now.since_failure > kAnotherChance) return {};
   return {absl::StrFormat("steps: the last %d failed, the latest %d s ago; see the server's log",
                           now.failed_steps, absl::ToInt64Seconds(now.since_failure))};
+}
+
+bool Health::StepHangs() const {
+  const engine::Engine* engine = engine_;
+  return engine != nullptr && watchdog_timeout_ > absl::ZeroDuration() &&
+         engine->liveness().step_busy > watchdog_timeout_;
 }
 
 std::string Health::WhyNotLive() const { return absl::StrJoin(Hung(), "\n"); }

@@ -51,6 +51,8 @@ class Health {
 
   // Return the answers to probes: "", or the reasons, one on each line.
   std::string WhyNotLive() const;
+  // Returns true if the present step has run for longer than the watchdog's timeout.
+  bool StepHangs() const;
   std::string WhyNotReady() const;
 
  private:

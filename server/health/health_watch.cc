@@ -35,10 +35,11 @@ void Tell(const std::vector<std::string>& reasons, const char* worse, const char
 }  // namespace
 
 HealthWatch::HealthWatch(Health& health, std::function<absl::Status()> call,
-                         std::function<void(bool)> set_serving)
+                         std::function<void(bool)> set_serving, std::function<void()> on_hang)
     : health_(health),
       call_(std::move(call)),
       set_serving_(std::move(set_serving)),
+      on_hang_(std::move(on_hang)),
       thread_([this] { Run(); }) {}
 
 void HealthWatch::Stop() {
@@ -68,6 +69,7 @@ void HealthWatch::Judge() {
        "steps may succeed again: /readyz is green", working_);
   const bool serving = alive_ && working_;
   if (serving != was_serving) set_serving_(serving);
+  if (on_hang_ && health_.StepHangs()) on_hang_();
 }
 
 bool HealthWatch::Wait() {

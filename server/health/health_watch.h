@@ -18,9 +18,10 @@ namespace quire::server {
 class HealthWatch {
  public:
   // `call` calls the listener, and returns within seconds. `set_serving` sets the health status
-  // that clients see. Both are called on the watch's own thread. `health` must outlive this object.
+  // that clients see. `on_hang`, which may be null, is called while a step hangs. All are called on
+  // the watch's own thread. `health` must outlive this object.
   HealthWatch(Health& health, std::function<absl::Status()> call,
-              std::function<void(bool)> set_serving);
+              std::function<void(bool)> set_serving, std::function<void()> on_hang = nullptr);
   ~HealthWatch() { Stop(); }
   HealthWatch(const HealthWatch&) = delete;
   HealthWatch& operator=(const HealthWatch&) = delete;
@@ -37,6 +38,7 @@ class HealthWatch {
   Health& health_;
   const std::function<absl::Status()> call_;
   const std::function<void(bool)> set_serving_;
+  const std::function<void()> on_hang_;
 
   // The state that was reported last. Used by the thread only.
   bool alive_ = true;

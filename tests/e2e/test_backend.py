@@ -1,9 +1,12 @@
 """The backend that serves is the one that was asked for, and the log warns when attention on it is slow."""
 
+import collections
 import re
 import shutil
 import subprocess
 import unittest
+
+import grpc
 
 import harness
 import make_tiny_model
@@ -101,6 +104,37 @@ class BackendTest(unittest.TestCase):
         other = build_id[:-16] + b"0" * 16
         self.assertIn(f"want the module of build {build_id.decode()}, as this program, got {other.decode()}",
                       log_with(good.replace(build_id, other)))
+
+
+class LostDeviceTest(unittest.TestCase):
+    """A device that gets a fault, or hangs, while three streams run: two decode, one waits for its reader."""
+
+    def setUp(self):
+        self.fault = harness.SCRATCH / self.id()
+        self.server = Server("--backend", "cuda-emulated", "--watchdog_timeout", "2s",
+                             EMULATED_DEVICE_FAULT=str(self.fault)).ready()
+        self.addCleanup(self.server.stop)
+        self.client = Client(self.server.address)
+        self.addCleanup(self.client.close)
+        self.streams = [self.client.stream(f"the thing {i}", max_tokens=400, ignore_eos=True) for i in range(3)]
+        for stream in self.streams:
+            next(stream)
+
+    def test_a_fault_that_stays_ends_every_stream_and_the_server(self):
+        self.fault.with_suffix(self.fault.suffix + ".fault").touch()
+        for stream in self.streams:
+            with self.assertRaises(grpc.RpcError) as failed:
+                collections.deque(stream, maxlen=0)
+            self.assertEqual(failed.exception.code(), grpc.StatusCode.INTERNAL)
+            self.assertIn("an illegal memory access", failed.exception.details())
+        self.assertEqual(self.server.wait(), 3)
+        self.assertRegex(self.server.log(), r"the device is lost: every request fails status=.*illegal memory access.* "
+                                            r"step=\d+ sequences=\d tokens=\d+ longest_context=\d+")
+
+    def test_a_hang_ends_the_server(self):
+        self.fault.with_suffix(self.fault.suffix + ".hang").touch()
+        self.assertEqual(self.server.wait(), 3)
+        self.assertIn("the device hangs", self.server.log())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,11 @@
 
 namespace quire::kernels::cuda::emulator {
 
+absl::Status FaultyDevice::CopyToDevice(void* destination, const void* source, int64_t bytes) {
+  RETURN_IF_ERROR(broken_);
+  return EmulatedDevice::CopyToDevice(destination, source, bytes);
+}
+
 absl::Status FaultyDevice::Wait(const Event& event) {
   RETURN_IF_ERROR(Break());
   return EmulatedDevice::Wait(event);
