@@ -7,8 +7,8 @@
 // head_dim, the pattern and the block_size; the ALiBi bias is not rounded. Otherwise the plain
 // kernel (AttentionReference) runs.
 //
-// PrepareWeight dequantises weights of every type to the dtype of activations (weight_upload.h). Ops are enqueued.
-// The host does not check the content of device memory before an op runs.
+// PrepareWeight dequantises weights of every type to the dtype of activations (weight_upload.h).
+// Ops are enqueued. The host does not check the content of device memory before an op runs.
 
 #include <cstdint>
 #include <memory>

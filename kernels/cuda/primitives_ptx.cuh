@@ -142,8 +142,7 @@ __device__ __forceinline__ T AtomicAdd(T* to, T value) {
     using Word = unsigned long long;  // a sum in two's complement is the same without a sign
     return static_cast<T>(atomicAdd(reinterpret_cast<Word*>(to), static_cast<Word>(value)));
   } else {
-    return static_cast<T>(
-        atomicAdd(reinterpret_cast<unsigned*>(to), static_cast<unsigned>(value)));
+    return static_cast<T>(atomicAdd(reinterpret_cast<unsigned*>(to), static_cast<unsigned>(value)));
   }
 }
 

@@ -15,7 +15,7 @@ absl::Status LaunchSample(Device& device, const SampleKernelParams& params, int3
       Launch(device,
              {.grid = {static_cast<unsigned>(std::min<int64_t>(params.num_rows, grid_size))},
               .block = {static_cast<unsigned>(threads)},
-              .shared_bytes = sizeof(SelectMemory)},
+              .shared_bytes = kSampleSharedBytes},
              &SampleKernel<kMostSampleThreads>, params));
   const auto num_blocks =
       static_cast<unsigned>((params.num_rows + kStoreDrawnThreads - 1) / kStoreDrawnThreads);

@@ -16,6 +16,8 @@ struct SelectMemory {
   alignas(16) unsigned char reduce[kMostWarps * 8];
 };
 
+inline constexpr int64_t kSampleSharedBytes = sizeof(SelectMemory);
+
 // What the ids of a cut are ordered by, and what they weigh.
 struct CutOrder {
   bool by_distance = false;  // typical_p

@@ -55,8 +55,8 @@ float NearlyNormal(std::mt19937_64& random) {
     for (int shift = 0; shift < 64; shift += 16)
       sum += static_cast<int64_t>(bits >> shift & 0xffff);
   }
-  // Division by a prime near 2^16 fills the mantissa. With fewer bits, sums would be exact, and tests
-  // would not notice another order of summation.
+  // Division by a prime near 2^16 fills the mantissa. With fewer bits, sums would be exact, and
+  // tests would not notice another order of summation.
   return static_cast<float>(sum - 12 * 0x7fff) / 65521.0f;
 }
 

@@ -92,8 +92,8 @@ void CpAsyncWait() {
   emulator::WaitCopies(kInFlight);
 }
 
-// Emulated threads never run at the same time. The built-in tells ThreadSanitizer that the access is
-// atomic.
+// Emulated threads never run at the same time. The built-in tells ThreadSanitizer that the access
+// is atomic.
 template <typename T>
 T AtomicAdd(T* to, T value) {
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);

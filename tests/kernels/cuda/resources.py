@@ -57,7 +57,7 @@ DYNAMIC_SHARED = {
     "MoeGroupKernel": ("kernels/cuda/moe_routing.cuh", "kGroupSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
     "PlanDecodesKernel": ("kernels/cuda/plan_decodes.cuh", "PlanSharedBytes(256, 264, {0})"),
-    "SampleKernel": ("kernels/cuda/sample_select.cuh", "sizeof(SelectMemory)"),
+    "SampleKernel": ("kernels/cuda/sample_select.cuh", "kSampleSharedBytes"),
     "QkvPostKernel": ("kernels/cuda/qkv_post.cuh", "kBlockSumBytes"),
 }
 
