@@ -46,7 +46,7 @@ KERNELS = {
     "CudaBackend": Kernel(("kernels/cuda/cuda_backend.cc", "kernels/cuda/device_sampler.cc",
                            "kernels/cuda/weight_upload.cc"), ("backend", "bad_arguments")),
     "CudaDevice": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in
-                               ("cublas_gemm", "cuda_device", "device", "gemm_shape", "tensor_map")),
+                               ("cublas_gemm", "cuda_device", "cuda_module", "device", "gemm_shape", "tensor_map")),
                          ("device", "hopper_primitives")),
     "tile_product (tests)": Kernel(("tests/kernels/cuda/tile_product.cuh",), ("tile_product",)),
     "hopper_prefill (tests)": Kernel(("tests/kernels/cuda/hopper_prefill.cuh",), ("hopper_prefill",)),
