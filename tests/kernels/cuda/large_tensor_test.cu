@@ -10,6 +10,8 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/grouped_gemm.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
 #include "tests/kernels/cuda/device_testing.h"
 
@@ -23,6 +25,8 @@ constexpr int64_t kHeadDim = 64, kBlockSize = 16;
 constexpr int64_t kHalfBlock = kBlockSize * kHeadDim, kRow = 2 * kHalfBlock;
 constexpr int64_t kFarRow = (int64_t{1} << 32) / kRow;  // this row begins at element 2^32
 constexpr int32_t kFar = static_cast<int32_t>(kFarRow);
+// The elements of one expert in the tests of the grouped GEMM.
+constexpr int64_t kExpertElements = int64_t{1} << 22;
 constexpr uint16_t kNothing = 0xffff, kOne = 0x3f80, kThree = 0x4040;  // NaN, 1 and 3 in bf16
 
 // Holds a tensor [kFarRow + 1, kRow] of bf16. A row is one block of a cache with one KV head, or
@@ -47,7 +51,7 @@ class LargeTensorTest : public ::testing::Test {
   }
 
   const std::unique_ptr<Device> device_ = testing::MakeDevice();
-  DeviceBuffer buffer_ = *device_->Allocate((kFarRow + 1) * kRow * 2);
+  DeviceBuffer buffer_ = *device_->Allocate((kFarRow * kRow + kExpertElements) * 2);
 };
 
 TEST_F(LargeTensorTest, CopyBlocksReachesTheEnd) {
@@ -124,6 +128,63 @@ TEST_F(LargeTensorTest, AttentionReferenceReadsTheLastBlock) {
                                   .plan = &plan})
                   .ok());
   EXPECT_THAT(out.ToHost(), Each(uint16_t{0x4000}));  // 2 in bf16
+}
+
+// --- The weights of many experts
+
+class LargeExpertsTest : public LargeTensorTest {
+ protected:
+  static constexpr int64_t kDepth = 64;
+  static constexpr int32_t kExperts = static_cast<int32_t>(kFarRow * kRow / kExpertElements) + 1;
+
+  // Multiplies a row of ones by the weight of the last expert, which begins at element 2^32, and
+  // returns the first columns of the result. All experts but the last have no row. `gate` fills the
+  // last expert's first rows, and `up` fills the first rows of its second half.
+  template <typename Out>
+  std::vector<Out> Multiply(void (*kernel)(GroupedGemmParams), int64_t shared_bytes, bool gated,
+                            int64_t num_cols) {
+    for (int64_t row = 0; row < kReadRows; ++row) {
+      SetRow(row, kNothing);
+      SetRow(kFarRow + row, kThree);
+      SetRow(kFarRow + kExpertElements / 2 / kRow + row, kOne);
+    }
+    std::vector<int32_t> starts(kExperts, 0);
+    starts.push_back(1);
+    DeviceArray<int32_t> device_starts(*device_, starts);
+    DeviceArray<uint16_t> input(*device_, std::vector<uint16_t>(kDepth, kOne));
+    DeviceArray<Out> out(*device_, num_cols);
+    GroupedGemmParams params = {};
+    params.out = out.data();
+    params.input = input.data();
+    params.weight = memory();
+    params.starts = device_starts.data();
+    params.num_groups = kExperts;
+    params.rows_per_input = 1;
+    params.cols = kExpertElements / kDepth / (gated ? 2 : 1);
+    params.depth = kDepth;
+    params.activation = Activation::kSiluMul;
+    EXPECT_TRUE(
+        Launch(*device_, {.block = {128}, .shared_bytes = shared_bytes}, kernel, params).ok());
+    return out.ToHost();
+  }
+
+ private:
+  static constexpr int64_t kReadRows = kGemmWeightRows * kDepth / kRow;
+};
+
+TEST_F(LargeExpertsTest, GroupedGemmReadsTheLastExpert) {
+  const int64_t tiles = GemmSharedBytes(1);
+  const std::vector<float> products =
+      Multiply<float>(&GroupedGemmKernel<Bf16, 1, false>, tiles, false, GemmCols(false));
+  EXPECT_THAT(products, Each(3.0f * kDepth));
+  EXPECT_EQ(Multiply<float>(&GroupedGemmPlainKernel<Bf16, false>, 0, false, kPlainGemmThreads),
+            products);
+  // SiLU(192) is 192, so the result is 192 * 64.
+  constexpr uint16_t kGated = 0x4640;
+  EXPECT_THAT(Multiply<uint16_t>(&GroupedGemmKernel<Bf16, 1, true>, tiles, true, GemmCols(true)),
+              Each(kGated));
+  EXPECT_THAT(Multiply<uint16_t>(&GroupedGemmPlainKernel<Bf16, true>, 0, true, kPlainGemmThreads),
+              Each(kGated));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -162,6 +163,32 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
   }
   RecordProperty("worst", std::to_string(worst));
   EXPECT_GT(worst, 0.0);
+}
+
+// The ids of experts need more than seven bits, and a lane of FindGroupTile looks at five experts.
+// There are more choices than MoeGroupKernel has threads.
+TEST_P(CudaMoeTest, ManyChoicesOfManyExpertsAgreeWithDoubles) {
+  constexpr int64_t kTokens = 33;
+  const MixtureShape shape = {.num_experts = 160, .hidden = 16, .intermediate = 8, .num_chosen = 8};
+  const TestMixture mixture(WeightType::kBF16, shape, 1);
+  const std::vector<float> input = Activations(DType::kBF16, 2, kTokens * shape.hidden);
+  const auto backend = MakeBackend(DType::kBF16);
+  const std::vector<float> got = RunMixture(*backend, mixture.Prepare(*backend), shape, input);
+  std::set<int64_t> chosen;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    const auto answer =
+        mixture.Naive(RowOf(input, t, shape.hidden), {}, testing::Rounding(DType::kBF16));
+    if (answer.margin <= 0.0) continue;
+    chosen.insert(answer.chosen.begin(), answer.chosen.end());
+    for (int64_t i = 0; i < shape.hidden; ++i) {
+      const testing::Exact& want = answer.out[static_cast<size_t>(i)];
+      ASSERT_NEAR(got[static_cast<size_t>(t * shape.hidden + i)], want.value, want.bound)
+          << "token " << t << ", element " << i;
+    }
+  }
+  // The last lane of the first group of 32 has tiles, and so have experts beyond 127.
+  EXPECT_THAT(chosen, ::testing::Contains(31));
+  EXPECT_THAT(chosen, ::testing::Contains(::testing::Gt(127)));
 }
 
 TEST_P(CudaMoeTest, RoutesByLogitThenById) {

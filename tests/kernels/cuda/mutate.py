@@ -46,7 +46,8 @@ KERNELS = {
     **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/sample.cu", "cuda_device_sampler_test")]
        for name in ("sample", "sample_block", "sample_select")},
     REFERENCE: [(f"{CUDA}/attention_reference.cu", "cuda_attention_reference_test")],
-    f"{CUDA}/grouped_gemm.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],
+    f"{CUDA}/grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
+                                 (f"{CUDA}/moe.cu", "cuda_moe_test")],
     f"{CUDA}/moe_routing.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],
     f"{CUDA}/rows.cuh": [(f"{CUDA}/norm.cu", "cuda_step_ops_test")],
 }

@@ -18,6 +18,8 @@ SAMPLE_SELECT = f"{CUDA}/sample_select.cuh"
 NORM = f"{CUDA}/norm.cuh"
 QKV_POST = f"{CUDA}/qkv_post.cuh"
 PREFILL = f"{HERE}/hopper_prefill.cuh"
+ROUTING = f"{CUDA}/moe_routing.cuh"
+GROUPED = f"{CUDA}/grouped_gemm.cuh"
 
 # Each bug is (name, file, text to replace, replacement). If a rule of mutate.py makes the same mutant, the
 # mutant has this name.
@@ -179,6 +181,19 @@ PLANTED = [
     ("experts chosen without the bias of the choice", f"{CUDA}/moe_routing.cuh", "value + p.choice_bias[expert];", "value;"),
     ("the scale left out", f"{CUDA}/embed.cuh", "values[j] *= scale;", ";"),
     ("the last of equals", f"{CUDA}/argmax.cuh", "b.index < a.index", "b.index > a.index"),
+
+    # Scale: bugs that only many experts, heads, blocks or elements show.
+    ("a thread counts the first of its choices", ROUTING, "i < end; ++i) {\n    const int32_t chosen",
+     "i < std::min(begin + 1, end); ++i) {\n    const int32_t chosen"),
+    ("expert ids past 127 wrap", ROUTING, "const int32_t chosen = p.experts[i];",
+     "const int32_t chosen = static_cast<signed char>(p.experts[i]);"),
+    ("a lane's tiles left out of those before a group", GROUPED, "before = __shfl_sync(kAll, after, 31);",
+     "before = __shfl_sync(kAll, after, 30);"),
+    ("32 bits for a place in the experts' weights", GROUPED,
+     "int64_t{tile.group} * (kGated ? 2 : 1) * p.cols * p.depth",
+     "static_cast<int32_t>(tile.group * (kGated ? 2 : 1) * p.cols * p.depth)"),
+    ("32 bits for a place in the experts' weights, without tensor cores", GROUPED, "weight + weight_row * p.depth",
+     "weight + static_cast<int32_t>(weight_row * p.depth)"),
 ]
 
 # Survivors that are not bugs, or that no test can reach. Each entry is (texts that the file and name of the
