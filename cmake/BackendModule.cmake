@@ -18,9 +18,8 @@ add_library(quire_build_id INTERFACE)
 add_dependencies(quire_build_id quire_build_id_header)
 target_include_directories(quire_build_id INTERFACE ${quire_build_id_folder})
 
-# quire_backend_module(BACKEND SOURCES a.cc DEPS x y): builds lib/quire/libquire-BACKEND.so. A program in bin/ or
-# tests/ finds it there. The module brings its own copy of all code that it uses, and exports one function.
-function(quire_backend_module backend)
+# Adds the target quire-BACKEND, the file libquire-BACKEND.so in `folder`.
+function(quire_add_module backend folder)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_library(quire-${backend} MODULE ${ARG_SOURCES})
   target_link_libraries(quire-${backend} PRIVATE quire_options quire_build_id ${ARG_DEPS})
@@ -28,7 +27,18 @@ function(quire_backend_module backend)
   target_link_options(quire-${backend} PRIVATE
                       -Wl,--version-script=${PROJECT_SOURCE_DIR}/kernels/backend_module.map)
   set_target_properties(quire-${backend} PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/quire
+    LIBRARY_OUTPUT_DIRECTORY ${folder}
     LINK_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/backend_module.map)
+endfunction()
+
+# quire_backend_module(BACKEND SOURCES a.cc DEPS x y): builds lib/quire/libquire-BACKEND.so. A program in bin/ or
+# tests/ finds it there. The module brings its own copy of all code that it uses, and exports one function.
+function(quire_backend_module backend)
+  quire_add_module(${backend} ${CMAKE_BINARY_DIR}/lib/quire ${ARGN})
   set_property(GLOBAL APPEND PROPERTY quire_backend_modules quire-${backend})
+endfunction()
+
+# quire_test_module(BACKEND SOURCES a.cc): a module that only a test opens, in tests/modules/.
+function(quire_test_module backend)
+  quire_add_module(${backend} ${CMAKE_BINARY_DIR}/tests/modules ${ARGN} DEPS absl::status absl::statusor absl::strings)
 endfunction()
