@@ -36,12 +36,11 @@ constexpr int64_t kPromptLogprobRows = 64;
 }  // namespace
 
 absl::StatusOr<DType> ChooseActivationDtype(const EngineConfig& config, const ModelConfig& model) {
-  const bool on_cpu = config.backend == "cpu";
   if (config.dtype == "auto") {
     if (model.weight_type == "F32") return DType::kF32;
     return model.weight_type == "F16" ? DType::kF16 : DType::kBF16;
   }
-  if (on_cpu && config.dtype != "f32") {
+  if (config.backend == "cpu" && config.dtype != "f32") {
     return absl::InvalidArgumentError(absl::StrFormat(
         "dtype: want auto or f32, in which the CPU computes, got \"%s\"", config.dtype));
   }

@@ -1,6 +1,7 @@
 #pragma once
 
-// What an engine decides from its config, its model and its backend before it loads weights.
+// The choices that an engine makes from its config, its model and its backend before it loads
+// weights.
 
 #include <cstdint>
 #include <string>

@@ -34,8 +34,8 @@ struct EngineConfig {
   double gpu_memory_utilization = 0.9;  // the part of a device's memory that Quire uses, (0, 1]
   int32_t block_size = 16;              // tokens
   int32_t max_num_seqs = 64;
-  int32_t max_num_batched_tokens =
-      0;                          // raised to max_num_seqs if below; 0: 256, or 8192 on a device
+  // Raised to max_num_seqs if below; 0: 256, or 8192 on a device.
+  int32_t max_num_batched_tokens = 0;
   absl::Duration max_step_time;   // limits a step with decodes and prompts; zero: no limit
   int32_t max_draft_tokens = -1;  // of a sequence in a step; 0: none; -1: 4 on the CPU, else 0
   int64_t max_model_len = 0;      // 0: the trained context
@@ -50,10 +50,10 @@ struct EngineConfig {
 };
 
 struct ModelInfo {
-  std::string name;          // as served
-  std::string architecture;  // such as "llama"
-  std::string weight_type;   // such as "Q4_1"
-  std::string kv_dtype;      // such as "f16"
+  std::string name;              // as served
+  std::string architecture;      // such as "llama"
+  std::string weight_type;       // such as "Q4_1"
+  std::string kv_dtype;          // such as "f16"
   int64_t num_parameters = 0;
   int64_t weight_bytes = 0;
   int64_t vocab_size = 0;  // ids that the model has, padding included

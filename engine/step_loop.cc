@@ -225,8 +225,8 @@ void StepLoop::CompleteOldest() {
 #endif
 }
 
-// Tells the pacer the duration of `step`. If the step was submitted while the previous step ran, it
-// began on the device when the previous step ended, so its duration is measured from there.
+// Tells the pacer the duration of `step`, whose result is in result_. If the step was submitted
+// while the previous step ran, it began when the previous step ended on the device.
 void StepLoop::NoteDuration(const InFlight& step, absl::Time now) {
   int32_t decodes = 0;
   for (const StepPlanEntry& entry : step.plan.entries) {
@@ -234,8 +234,7 @@ void StepLoop::NoteDuration(const InFlight& step, absl::Time now) {
     decodes += entry.num_own_tokens() == 1 ? 1 : 0;
   }
   pacer_.NoteStep(static_cast<int32_t>(step.plan.num_tokens) - decodes, decodes,
-                  now - std::max(step.begin, last_completed_));
-  last_completed_ = now;
+                  std::min(now - step.begin, result_.since_previous));
 }
 
 void StepLoop::Output(const StepPlan& plan, absl::Time now) {

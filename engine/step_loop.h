@@ -113,7 +113,6 @@ class StepLoop {
   PrefillPacer pacer_;
   Runner runner_;
   std::deque<InFlight> in_flight_;  // oldest first
-  absl::Time last_completed_ = absl::InfinitePast();
   OutputProcessor output_;
   ContinuationScores scores_;
   LiveRequests live_;

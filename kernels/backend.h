@@ -15,6 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 #include "kernels/device_buffer.h"
 #include "kernels/dtype.h"
@@ -116,6 +117,9 @@ class Backend {
   // Waits for the work before the mark of `event`. Mark() must have been called for `event`.
   // Returns an error if that work had a fault.
   virtual absl::Status Wait(const Event& event) = 0;
+  // Returns the time that the device took from one mark to the other, or InfiniteDuration if the
+  // backend's events have no times. The work before both marks must have been waited for.
+  virtual absl::StatusOr<absl::Duration> TimeBetween(const Event& begin, const Event& end) = 0;
   // Records the ops that `enqueue` enqueues, and does not run them. The recording keeps every
   // argument, but the memory that the arguments point to is read at each replay. `enqueue` must not
   // allocate, wait, plan or sample.

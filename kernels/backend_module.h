@@ -18,7 +18,7 @@
 
 namespace quire::kernels {
 
-// What a module gives to the program.
+// The part of a module that the program calls.
 struct BackendModule {
   // Identifies the interface for which the module was built. The first member, because the program
   // reads it before it knows that the other members are as it expects.

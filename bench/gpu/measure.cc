@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<Stopwatch>> Stopwatch::Create(Device& device,
 
 absl::StatusOr<double> Stopwatch::Sample(const Recording& recording) {
   RETURN_IF_ERROR(ReadAll(device_, flush_.data(), flush_.bytes(), sink_.data()));
-  return device_.SecondsOf([&] { return device_.Replay(recording); });
+  return SecondsOf(device_, [&] { return device_.Replay(recording); });
 }
 
 absl::StatusOr<std::vector<std::vector<double>>> Stopwatch::Measure(

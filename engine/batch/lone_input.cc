@@ -1,5 +1,6 @@
 #include "engine/batch/lone_input.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/math.h"
@@ -35,21 +36,27 @@ ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position
   return input;
 }
 
-ModelInput MakeIdleDecodes(int64_t num_seqs, int32_t token, const KvCache& cache) {
-  const auto size = static_cast<size_t>(num_seqs);
+ModelInput MakeIdleInput(int64_t num_tokens, int64_t seq_len, int64_t num_logit_rows, int32_t token,
+                         const KvCache& cache) {
   ModelInput input;
+  const auto size = static_cast<size_t>(num_tokens);
   input.token_ids.assign(size, token);
-  input.positions.assign(size, 0);
-  input.query_starts.resize(size + 1);
-  std::iota(input.query_starts.begin(), input.query_starts.end(), 0);
-  input.query_lens.assign(size, 1);
-  input.context_lens.assign(size, 1);
-  input.logit_rows.resize(size);
+  input.query_starts = {0};
+  for (int64_t begin = 0; begin < num_tokens; begin += seq_len) {
+    const auto len = static_cast<int32_t>(std::min(seq_len, num_tokens - begin));
+    for (int32_t position = 0; position < len; ++position) input.positions.push_back(position);
+    input.query_starts.push_back(input.query_starts.back() + len);
+    input.query_lens.push_back(len);
+    input.context_lens.push_back(len);
+  }
+  input.logit_rows.resize(static_cast<size_t>(num_logit_rows));
   std::iota(input.logit_rows.begin(), input.logit_rows.end(), 0);
+  const int64_t blocks_per_seq =
+      base::CeilDiv(std::min(seq_len, num_tokens), int64_t{cache.shape().block_size});
   for (size_t i = 0; i < cache.groups().size(); ++i) {
     GroupInput& group = input.groups.emplace_back();
-    group.max_blocks_per_seq = 1;
-    group.block_table.assign(size, 0);
+    group.max_blocks_per_seq = blocks_per_seq;
+    group.block_table.assign(input.query_lens.size() * static_cast<size_t>(blocks_per_seq), 0);
     group.slot_mapping.assign(size, -1);
   }
   return input;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Makes the input of a step for one sequence that has the whole cache to itself, without a
-// scheduler and a block manager.
+// Makes the inputs of steps without a scheduler and a block manager: of one sequence that has the
+// whole cache to itself, and of steps that leave no trace.
 
 #include <cstdint>
 #include <span>
@@ -18,8 +18,10 @@ namespace quire::engine {
 ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position,
                          int64_t num_logit_rows, const KvCache& cache);
 
-// Returns the input of a decode step of `num_seqs` sequences with one token each, `token`, at
-// position 0. All of them read block 0 of each KV group, and none writes K and V.
-ModelInput MakeIdleDecodes(int64_t num_seqs, int32_t token, const KvCache& cache);
+// Returns the input of a step of `num_tokens` tokens, each of which is `token`. They are prompts of
+// `seq_len` tokens, of which the last may be shorter. All keys that they read are in block 0 of
+// each KV group, and no K and V are written. The first num_logit_rows tokens give logits.
+ModelInput MakeIdleInput(int64_t num_tokens, int64_t seq_len, int64_t num_logit_rows, int32_t token,
+                         const KvCache& cache);
 
 }  // namespace quire::engine

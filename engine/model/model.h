@@ -28,7 +28,7 @@ struct StepLimits {
   int32_t block_size = 0;
   int32_t max_draft_tokens = 0;  // of one sequence in one step
   int32_t pipeline_depth = 0;    // see BackendInfo
-  // Makes the recordings of decode steps of every size before the first request comes.
+  // A device runs steps of every size before the first request comes.
   bool warms_up_every_size = false;
 };
 

@@ -12,6 +12,7 @@
 #include "engine/batch/lone_input.h"
 #include "engine/kv/kv_check.h"
 #include "engine/model/decode_bucket.h"
+#include "kernels/row_bucket.h"
 
 namespace quire::engine {
 namespace {
@@ -80,21 +81,32 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
   WarmUpTimes times;
   ASSIGN_OR_RETURN(times.prompt, time(prompt));
   ASSIGN_OR_RETURN(times.decode, time(decode));
+  ASSIGN_OR_RETURN(last_done_, backend_.CreateEvent());
+  RETURN_IF_ERROR(backend_.Mark(*last_done_));
+  RETURN_IF_ERROR(backend_.Wait(*last_done_));
   return times;
 }
 
-// Replays come from the recordings that this makes, and all memory that they need is allocated.
+// Runs decodes of every recorded size, and prompts of every size in which a backend prepares its
+// products. So later steps neither record nor prepare, and all memory that they need is allocated.
 absl::Status Runner::WarmUpEverySize(int32_t token) {
   if (!backend_.info().records) return absl::OkStatus();
-  int64_t last_size = 0;
-  for (int64_t num_seqs = 1; num_seqs <= limits_.max_seqs; ++num_seqs) {
-    const int64_t size = DecodeBucket(num_seqs, limits_.max_seqs);
-    if (size == last_size) continue;
-    last_size = size;
-    ModelInput input = MakeIdleDecodes(size, token, cache_);
+  const auto run = [&](int64_t num_tokens, int64_t seq_len) -> absl::Status {
+    ModelInput input =
+        MakeIdleInput(num_tokens, seq_len, std::min(num_tokens, limits_.max_seqs), token, cache_);
     input.drawn = drawn_;
     RETURN_IF_ERROR(model_.Forward(input, cache_).status());
-    RETURN_IF_ERROR(backend_.Synchronize());
+    return backend_.Synchronize();
+  };
+  for (int64_t size = 0; size < limits_.max_seqs;) {
+    size = DecodeBucket(size + 1, limits_.max_seqs);
+    RETURN_IF_ERROR(run(size, 1));
+  }
+  const int64_t most_tokens =
+      std::min(limits_.max_tokens, limits_.max_seqs * limits_.max_model_len);
+  for (int64_t size = 1; size < most_tokens;) {  // one token is a decode
+    size = std::min(kernels::RowBucket(size + 1), most_tokens);
+    RETURN_IF_ERROR(run(size, limits_.max_model_len));
   }
   return absl::OkStatus();
 }
@@ -161,6 +173,8 @@ absl::Status Runner::Collect(StepResult& result) {
   QUIRE_CHECK(num_collected_ < num_submitted_) << "no step is in flight";
   Slot& slot = *slots_[num_collected_++ % 2];
   RETURN_IF_ERROR(backend_.Wait(*slot.done));
+  ASSIGN_OR_RETURN(slot.result.since_previous, backend_.TimeBetween(*last_done_, *slot.done));
+  std::swap(last_done_, slot.done);  // the slot's next step moves the older mark
   if (!slot.sample_rows.empty()) sampler_->Take(slot.result.rows);
   QUIRE_CHECK(slot.result.rows.size() == slot.result.works.size()) << "the step has not run";
   std::swap(result, slot.result);

@@ -24,6 +24,9 @@
 namespace quire::engine {
 
 struct StepResult {
+  // The device's time from the end of the step that was collected before to the end of this one.
+  // InfiniteDuration if unknown.
+  absl::Duration since_previous = absl::InfiniteDuration();
   std::vector<RowWork> works;
   std::vector<absl::StatusOr<kernels::SampledRow>> rows;  // rows[i] is the result of works[i]
 };
@@ -83,6 +86,7 @@ class Runner {
 
   std::array<std::unique_ptr<Slot>, 2> slots_;
   int64_t num_submitted_ = 0, num_collected_ = 0;
+  std::unique_ptr<kernels::Event> last_done_;  // the mark of the step that was collected last
   std::unique_ptr<kernels::PreparedSampler> sampler_;
   // The tokens that the last step drew, int32 [limits.max_logit_rows] in the backend's memory.
   kernels::DeviceBuffer drawn_memory_;

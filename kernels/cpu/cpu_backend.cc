@@ -109,6 +109,9 @@ class CpuBackend final : public Backend {
   }
   absl::Status Mark(Event&) override { return absl::OkStatus(); }
   absl::Status Wait(const Event&) override { return absl::OkStatus(); }
+  absl::StatusOr<absl::Duration> TimeBetween(const Event&, const Event&) override {
+    return absl::InfiniteDuration();
+  }
   absl::StatusOr<std::unique_ptr<Recording>> Record(absl::FunctionRef<absl::Status()>) override {
     return absl::UnimplementedError("the CPU records nothing");
   }

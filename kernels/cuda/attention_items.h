@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/math.h"
+#include "kernels/ops/attention_pattern.h"
 
 namespace quire::kernels::cuda {
 
@@ -66,6 +67,26 @@ constexpr FixedSplit SplitAtFixedKeys(int32_t num_tiles, int64_t num_units, int3
       static_cast<int32_t>(std::max<int64_t>(1, kFixedSplitPieces / num_units));
   const int32_t piece_tiles = std::max(least_tiles, base::CeilDiv(num_tiles, most_pieces));
   return {.piece_tiles = piece_tiles, .num_pieces = base::CeilDiv(num_tiles, piece_tiles)};
+}
+
+// The tiles of keys that each unit of one sequence of a decode step reads.
+struct DecodeTiles {
+  int32_t position = 0;  // of the query
+  int32_t key_begin = 0;
+  int32_t first = 0;
+  int32_t count = 0;
+};
+
+// Returns those of a sequence of `context_len` keys, if tiles have `tile_keys` keys.
+constexpr DecodeTiles TilesOfDecode(const AttentionPattern& pattern, int32_t context_len,
+                                    int32_t tile_keys) {
+  const int32_t position = context_len - 1;
+  const auto key_begin = static_cast<int32_t>(pattern.FirstKey(position));
+  const int32_t first = key_begin / tile_keys;
+  return {.position = position,
+          .key_begin = key_begin,
+          .first = first,
+          .count = position / tile_keys + 1 - first};
 }
 
 // The units of each sequence of a decode step. The rows of a unit are heads of one KV group.

@@ -24,6 +24,11 @@ int32_t RowTiles(int64_t rows, int32_t head_dim) {
 
 using base::CeilDiv;
 
+// Returns the next power of two, so that few recordings serve all steps.
+int64_t RoundUpToFewSizes(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
+}
+
 // If an item lists its tiles, its first and end tile are positions in the list.
 int32_t FirstTile(const AttentionItem& item, int32_t tile_keys) {
   return item.num_tiles > 0 ? item.first_tile : item.key_begin / tile_keys;
@@ -36,6 +41,25 @@ int32_t NumTiles(const AttentionItem& item, int32_t tile_keys) {
 }
 
 }  // namespace
+
+PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
+  // A sequence with few rows has one unit in each kv head. One with many has all its units but one
+  // of the largest number of rows.
+  const int32_t* const largest = std::ranges::max_element(kAttentionRowTiles);
+  const int64_t group = args.heads.num_heads / args.heads.num_kv_heads;
+  const int64_t units =
+      args.heads.num_kv_heads * (args.most_seqs + CeilDiv(args.most_tokens * group, 16 * *largest));
+  PlanSizes sizes = {.items = units, .merges = units};
+  // Each block but a part's first may begin with a cut, and a unit that is cut c times has c + 1
+  // pieces.
+  const int64_t most_cuts = options.grid_size - 1;
+  for (const int32_t row_tiles : kAttentionRowTiles) {
+    sizes.items += most_cuts;
+    sizes.block_starts += options.grid_size + 1;
+    sizes.partial_rows += 2 * most_cuts * 16 * row_tiles;
+  }
+  return sizes;
+}
 
 absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
                                       const AttentionPlanOptions& options) {
@@ -99,20 +123,14 @@ absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanOptions& options)
   int64_t num_items = 0, num_partial_items = 0;
   if (options.fixed_split) {
     for (int64_t seq = 0; seq < num_seqs(); ++seq) {
-      const int32_t position = context_len(seq) - 1;
-      const auto num_tiles =
-          static_cast<int32_t>(position / tile_keys + 1 - pattern().FirstKey(position) / tile_keys);
+      const int32_t num_tiles = TilesOfDecode(pattern(), context_len(seq), tile_keys).count;
       const int64_t num_pieces =
           SplitAtFixedKeys(num_tiles, plan.units.per_seq(), plan.fixed_split_tiles).num_pieces;
       num_items += num_pieces * plan.units.per_seq();
       if (num_pieces > 1) num_partial_items += num_pieces * plan.units.per_seq();
     }
-    // Powers of two, so that few recordings serve all steps.
-    num_items = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_items)));
-    if (num_partial_items > 0) {
-      num_partial_items =
-          static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_partial_items)));
-    }
+    num_items = RoundUpToFewSizes(num_items);
+    if (num_partial_items > 0) num_partial_items = RoundUpToFewSizes(num_partial_items);
   } else {
     // Each block but the first may begin with a cut, and a unit that is cut c times has c + 1
     // pieces.
@@ -136,21 +154,18 @@ void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, size_t 
     part.block_starts.resize(static_cast<size_t>(options.grid_size) + 1, part.block_starts.back());
   }
   merges_.resize(num_units);
-  // Rounds the number of partial rows up to a power of two, so that few recordings serve all steps.
-  // A number above the limit does not change.
-  constexpr int32_t kLimit = 1 << 30;
+  constexpr int32_t kLimit = 1 << 30;  // a larger number would overflow
   if (num_partial_rows_ > 0 && num_partial_rows_ <= kLimit) {
-    num_partial_rows_ =
-        static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(num_partial_rows_)));
+    num_partial_rows_ = static_cast<int32_t>(RoundUpToFewSizes(num_partial_rows_));
   }
 }
 
 int32_t CudaAttentionPlan::most_merge_rows() const {
-  int32_t rows = 0;
   if (decodes_) return decodes_->units.rows();
   if (fixed_launches_) {  // a sequence has group() rows, a unit at most 16 * row_tiles
     return parts_.empty() ? 0 : std::min(group(), 16 * parts_.back().row_tiles);
   }
+  int32_t rows = 0;
   for (const AttentionMerge& merge : merges_) rows = std::max(rows, merge.num_rows);
   return rows;
 }

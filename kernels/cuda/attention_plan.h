@@ -46,7 +46,7 @@ struct AttentionPlanOptions {
   int64_t max_partial_rows = std::numeric_limits<int32_t>::max();
 };
 
-// What the host knows of a decode step's plan that the device makes (plan_decodes.cuh).
+// The host's part of a decode step's plan that the device makes (plan_decodes.cuh).
 struct DecodePlan {
   DecodeUnits units;
   int32_t row_tiles = 0;
@@ -54,6 +54,16 @@ struct DecodePlan {
   int32_t fixed_split_tiles = 0;  // the fewest tiles of a piece; 0: equal cuts
   int32_t most_items = 0;
 };
+
+// The largest sizes of plans with equal cuts for steps of up to args.most_tokens tokens and
+// args.most_seqs sequences, which must be at most as many, if the pattern has no holes.
+struct PlanSizes {
+  int64_t items = 0;
+  int64_t merges = 0;
+  int64_t block_starts = 0;  // of all parts
+  int64_t partial_rows = 0;
+};
+PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
 
 class CudaAttentionPlan final : public AttentionPlan {
  public:

@@ -6,6 +6,7 @@
 
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/row_bucket.h"
 
 namespace quire::kernels::cuda {
 

@@ -101,6 +101,10 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return device_->CreateEvent(); }
   absl::Status Mark(Event& event) override { return device_->Mark(event); }
   absl::Status Wait(const Event& event) override { return device_->Wait(event); }
+  absl::StatusOr<absl::Duration> TimeBetween(const Event& begin, const Event& end) override {
+    ASSIGN_OR_RETURN(const double seconds, device_->SecondsBetween(begin, end));
+    return absl::Seconds(seconds);
+  }
   absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) override {
     return device_->Record(enqueue);

@@ -122,8 +122,6 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int ordinal,
   RETURN_IF_ERROR(device->MakeCurrent());
   RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking),
                            "creating the stream"));
-  RETURN_IF_ERROR(ToStatus(cudaEventCreate(&device->begin_), "creating an event"));
-  RETURN_IF_ERROR(ToStatus(cudaEventCreate(&device->end_), "creating an event"));
   ASSIGN_OR_RETURN(device->gemm_, CublasGemm::Create(device->stream_));
   return device;
 }
@@ -131,8 +129,6 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int ordinal,
 CudaDevice::~CudaDevice() {
   static_cast<void>(MakeCurrent());
   gemm_.reset();
-  if (begin_ != nullptr) cudaEventDestroy(begin_);
-  if (end_ != nullptr) cudaEventDestroy(end_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
@@ -266,23 +262,10 @@ absl::Status CudaDevice::Gemm(const GemmArgs& args) {
   return gemm_->Run(args);
 }
 
-absl::Status CudaDevice::CallHost(HostWork work) {
-  RETURN_IF_ERROR(MakeCurrent());
-  auto call = std::make_unique<std::function<void()>>(std::move(work.run));
-  const auto run = [](void* data) {
-    const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(data));
-    (*owned)();
-  };
-  RETURN_IF_ERROR(ToStatus(cudaLaunchHostFunc(stream_, run, call.get()), "calling the host"));
-  static_cast<void>(call.release());  // `run` deletes it
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<Event>> CudaDevice::CreateEvent() {
   RETURN_IF_ERROR(MakeCurrent());
   cudaEvent_t event = nullptr;
-  RETURN_IF_ERROR(
-      ToStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event"));
+  RETURN_IF_ERROR(ToStatus(cudaEventCreate(&event), "creating an event"));
   return std::make_unique<CudaEvent>(event);
 }
 
@@ -296,6 +279,16 @@ absl::Status CudaDevice::Wait(const Event& event) {
   RETURN_IF_ERROR(MakeCurrent());
   return ToStatus(cudaEventSynchronize(static_cast<const CudaEvent&>(event).event()),
                   "running what was enqueued");
+}
+
+absl::StatusOr<double> CudaDevice::SecondsBetween(const Event& begin, const Event& end) {
+  RETURN_IF_ERROR(MakeCurrent());
+  float milliseconds = 0.0f;
+  RETURN_IF_ERROR(
+      ToStatus(cudaEventElapsedTime(&milliseconds, static_cast<const CudaEvent&>(begin).event(),
+                                    static_cast<const CudaEvent&>(end).event()),
+               "reading the time"));
+  return double{milliseconds} * 1e-3;
 }
 
 absl::StatusOr<std::unique_ptr<Recording>> CudaDevice::Record(
@@ -320,17 +313,6 @@ absl::Status CudaDevice::Replay(const Recording& recording) {
   RETURN_IF_ERROR(MakeCurrent());
   return ToStatus(cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph(), stream_),
                   "replaying a recording");
-}
-
-absl::StatusOr<double> CudaDevice::SecondsOf(absl::FunctionRef<absl::Status()> enqueue) {
-  RETURN_IF_ERROR(MakeCurrent());
-  RETURN_IF_ERROR(ToStatus(cudaEventRecord(begin_, stream_), "recording an event"));
-  RETURN_IF_ERROR(enqueue());
-  RETURN_IF_ERROR(ToStatus(cudaEventRecord(end_, stream_), "recording an event"));
-  RETURN_IF_ERROR(Synchronize());
-  float milliseconds = 0.0f;
-  RETURN_IF_ERROR(ToStatus(cudaEventElapsedTime(&milliseconds, begin_, end_), "reading the time"));
-  return double{milliseconds} * 1e-3;
 }
 
 absl::StatusOr<TensorMap> CudaDevice::MakeTensorMap(const TensorMapSpec& spec) {

@@ -45,16 +45,15 @@ class CudaDevice : public Device {
   // Returns FailedPrecondition for a kernel that the options refuse.
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
-  absl::Status CallHost(HostWork work) override;
 
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override;
   absl::Status Mark(Event& event) override;
   absl::Status Wait(const Event& event) override;
+  absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) override;
 
   absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) override;
   absl::Status Replay(const Recording& recording) override;
-  absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override;
   absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) override;
 
   absl::Status Synchronize() override;
@@ -76,7 +75,6 @@ class CudaDevice : public Device {
   const CudaDeviceOptions options_;
   DeviceInfo info_;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;  // SecondsOf reads the time between them
   std::unique_ptr<CublasGemm> gemm_;
   std::unordered_map<const void*, PreparedKernel> prepared_;
 };

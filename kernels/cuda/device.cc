@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_format.h"
 
+#include "base/status_macros.h"
+
 namespace quire::kernels::cuda {
 
 namespace {
@@ -11,6 +13,16 @@ constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxGridYz = 65535;
 
 }  // namespace
+
+absl::StatusOr<double> SecondsOf(Device& device, absl::FunctionRef<absl::Status()> enqueue) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Event> begin, device.CreateEvent());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Event> end, device.CreateEvent());
+  RETURN_IF_ERROR(device.Mark(*begin));
+  RETURN_IF_ERROR(enqueue());
+  RETURN_IF_ERROR(device.Mark(*end));
+  RETURN_IF_ERROR(device.Synchronize());
+  return device.SecondsBetween(*begin, *end);
+}
 
 absl::Status Validate(const LaunchConfig& config, const DeviceInfo& info) {
   const Dim3 grid = config.grid, block = config.block;

@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,15 +57,6 @@ struct GemmArgs {
   bool accumulate = false;            // true: the product is added to the content of d
 };
 
-// A host function that is enqueued like other work. It runs after all work enqueued earlier and
-// before all work enqueued later, possibly on another thread. The function must not enqueue work.
-struct HostWork {
-  std::function<void()> run;
-  // Host memory that `run` writes and that later copies read. Null if there is none.
-  void* output = nullptr;
-  int64_t output_bytes = 0;
-};
-
 class Device {
  public:
   virtual ~Device() = default;
@@ -98,9 +88,6 @@ class Device {
   virtual absl::Status LaunchKernel(const KernelLaunch& launch) = 0;
   // Enqueues the matrix product.
   virtual absl::Status Gemm(const GemmArgs& args) = 0;
-  // Enqueues a call of work.run. On a GPU, a thread of the CUDA runtime makes the call. After a
-  // fault of the device, the call may never be made. Must not be called inside Record().
-  virtual absl::Status CallHost(HostWork work) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;
   // Moves the mark of `event` to the end of the work enqueued so far.
@@ -108,6 +95,9 @@ class Device {
   // Waits for the work before the mark of `event`. Mark() must have been called for `event`. Later
   // work may still run.
   virtual absl::Status Wait(const Event& event) = 0;
+  // Returns the time that the device took from one mark to the other, in seconds. The work before
+  // both marks must have been waited for.
+  virtual absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) = 0;
 
   // Records the work that `enqueue` enqueues, and does not run the work. On a GPU the recording is
   // a CUDA graph. `enqueue` is called once, and must neither allocate nor wait. The recording
@@ -119,15 +109,15 @@ class Device {
   // Synchronize().
   virtual absl::Status Replay(const Recording& recording) = 0;
 
-  // Waits for the work that `enqueue` enqueues, and returns the seconds that the device spends on
-  // this work. If the host enqueues more slowly than the device runs, the result includes time of
-  // the host. Replay() avoids this: it enqueues all work in one call.
-  virtual absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) = 0;
-
   virtual absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) = 0;
 
   virtual absl::Status Synchronize() = 0;
 };
+
+// Waits for the work that `enqueue` enqueues, and returns the seconds that the device spends on
+// this work. If the host enqueues more slowly than the device runs, the result includes time of the
+// host. Replay() avoids this: it enqueues all work in one call.
+absl::StatusOr<double> SecondsOf(Device& device, absl::FunctionRef<absl::Status()> enqueue);
 
 // Returns InvalidArgument if a part of the launch shape is empty or exceeds a limit of CUDA or of
 // `info`. The error names the part. LaunchKernel of every device calls this function first.

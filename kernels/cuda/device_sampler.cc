@@ -1,7 +1,6 @@
 #include "kernels/cuda/device_sampler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "base/check.h"
 #include "base/reproducible_math.h"
 #include "base/status_macros.h"
+#include "kernels/cuda/grow_buffer.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/ops/check.h"
@@ -23,7 +23,6 @@ namespace quire::kernels::cuda {
 namespace {
 
 constexpr auto kRowWords = static_cast<int64_t>(sizeof(DeviceSampleRow) / sizeof(int32_t));
-constexpr double kWeightUnit = 1.0 / (int64_t{1} << 35);
 
 }  // namespace
 
@@ -32,13 +31,10 @@ DeviceSampler::DeviceSampler(Device& device, const SamplerSpec& spec)
       vocab_size_(spec.vocab_size),
       // A row may have a work for a given token beside its draws.
       most_rows_(2 * std::max(spec.max_rows, spec.max_draws)),
-      num_drawable_(spec.vocab_size),
-      holes_(spec.without_piece),
+      drawable_(spec),
       end_ids_(spec.end_ids),
       row_words_(most_rows_ * kRowWords),
-      in_output_(static_cast<size_t>(spec.vocab_size), -1) {
-  for (; !holes_.empty() && holes_.back() == num_drawable_ - 1; holes_.pop_back()) --num_drawable_;
-}
+      in_output_(static_cast<size_t>(spec.vocab_size), -1) {}
 
 absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device& device,
                                                                      const SamplerSpec& spec) {
@@ -57,7 +53,7 @@ absl::Status DeviceSampler::Allocate(const SamplerSpec& spec) {
   ASSIGN_OR_RETURN(rows_, device_.Allocate(row_bytes));
   RETURN_IF_ERROR(device_.Fill(rows_.data(), 0, row_bytes));
   ASSIGN_OR_RETURN(changes_, device_.Allocate(row_words_.max_changes_bytes()));
-  ASSIGN_OR_RETURN(edited_, device_.Allocate(grid_size_ * std::max<int64_t>(num_drawable_, 1) *
+  ASSIGN_OR_RETURN(edited_, device_.Allocate(grid_size_ * std::max<int64_t>(drawable_.end, 1) *
                                              SizeOf(DType::kF32)));
   ASSIGN_OR_RETURN(results_, device_.Allocate(result_bytes));
   ASSIGN_OR_RETURN(tops_, device_.Allocate(top_bytes));
@@ -69,7 +65,7 @@ absl::Status DeviceSampler::Allocate(const SamplerSpec& spec) {
 
   const auto reach = sampling::ReachTable();
   std::vector<int32_t> constants(reach.begin(), reach.end());
-  constants.insert(constants.end(), holes_.begin(), holes_.end());
+  constants.insert(constants.end(), drawable_.holes.begin(), drawable_.holes.end());
   constants.insert(constants.end(), spec.end_ids.begin(), spec.end_ids.end());
   const auto bytes = static_cast<int64_t>(constants.size() * sizeof(int32_t));
   ASSIGN_OR_RETURN(constants_, device_.Allocate(bytes));
@@ -166,16 +162,6 @@ void DeviceSampler::PackSeen(const SampleRow& row, DataRange& seen) {
   seen = AppendData(std::span<const SeenToken>(seen_));
 }
 
-// Enqueued work may still use the old memory, so this function waits for that work before it frees
-// the memory. The size at least doubles, so this is rare.
-absl::Status DeviceSampler::Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t),
-                                 int64_t bytes, DeviceBuffer& buffer) {
-  if (buffer.bytes() >= bytes) return absl::OkStatus();
-  if (buffer.bytes() > 0) RETURN_IF_ERROR(device_.Synchronize());
-  ASSIGN_OR_RETURN(buffer, (device_.*allocate)(std::max(bytes, 2 * buffer.bytes())));
-  return absl::OkStatus();
-}
-
 absl::Status DeviceSampler::Upload(const SampleArgs& args, Call& call) {
   data_.clear();
   call.num_top.clear();
@@ -191,8 +177,8 @@ absl::Status DeviceSampler::Upload(const SampleArgs& args, Call& call) {
   }
   const auto data_bytes = static_cast<int64_t>(data_.size() * sizeof(int32_t));
   if (data_bytes > 0) {
-    RETURN_IF_ERROR(Grow(&Device::AllocateHost, data_bytes, call.data));
-    RETURN_IF_ERROR(Grow(&Device::Allocate, data_bytes, data_device_));
+    RETURN_IF_ERROR(GrowBuffer(device_, &Device::AllocateHost, data_bytes, call.data).status());
+    RETURN_IF_ERROR(GrowBuffer(device_, &Device::Allocate, data_bytes, data_device_).status());
     std::memcpy(call.data.data(), data_.data(), static_cast<size_t>(data_bytes));
     RETURN_IF_ERROR(device_.CopyToDevice(data_device_.data(), call.data.data(), data_bytes));
   }
@@ -220,14 +206,14 @@ absl::Status DeviceSampler::Launch(const SampleArgs& args, Call& call) {
                                 .drawn = args.drawn.data<const int32_t>(),
                                 .reach = static_cast<const uint32_t*>(constants_.data()),
                                 .holes = holes,
-                                .end_ids = holes + holes_.size(),
+                                .end_ids = holes + drawable_.holes.size(),
                                 .edited = static_cast<float*>(edited_.data()),
                                 .results = static_cast<DeviceSampleResult*>(results_.data()),
                                 .tops = static_cast<TokenLogprob*>(tops_.data()),
                                 .num_ids = static_cast<int32_t>(args.logits.dim(1)),
                                 .num_rows = static_cast<int32_t>(args.rows.size()),
-                                .num_drawable = static_cast<int32_t>(num_drawable_),
-                                .num_holes = static_cast<int32_t>(holes_.size()),
+                                .num_drawable = drawable_.end,
+                                .num_holes = static_cast<int32_t>(drawable_.holes.size()),
                                 .num_end_ids = static_cast<int32_t>(end_ids_.size())},
                                args.drawn.data<int32_t>(), grid_size_));
   const int64_t num_rows = std::ssize(args.rows);
@@ -252,7 +238,7 @@ absl::StatusOr<SampledRow> DeviceSampler::Unpack(const Call& call, size_t i) con
   if (result.status == DeviceSampleResult::kNoneLeft) return sampling::NoneLeft();
   SampledRow row = {.id = result.id};
   if (call.num_top[i] < 0) return row;
-  const double log_sum = base::Log(static_cast<double>(result.sum) * kWeightUnit);
+  const double log_sum = base::Log(static_cast<double>(result.sum) / sampling::kWeightUnits);
   const auto logprob = [&](float logit) { return sampling::Logprob(logit, result.max, log_sum); };
   PositionLogprobs& logprobs = row.logprobs.emplace();
   logprobs.chosen = {.token_id = result.id, .logprob = logprob(result.chosen_logit)};

@@ -17,6 +17,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/sample_rows.h"
 #include "kernels/ops/sample.h"
+#include "kernels/sampling/sampler.h"
 #include "kernels/table_mirror.h"
 
 namespace quire::kernels::cuda {
@@ -50,19 +51,15 @@ class DeviceSampler final : public PreparedSampler {
   DataRange AppendData(std::span<const T> values);
   absl::Status Upload(const SampleArgs& args, Call& call);
   absl::Status Launch(const SampleArgs& args, Call& call);
-  // Makes `buffer` hold at least `bytes`.
-  absl::Status Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t), int64_t bytes,
-                    DeviceBuffer& buffer);
   absl::StatusOr<SampledRow> Unpack(const Call& call, size_t i) const;
 
   Device& device_;
   const int64_t vocab_size_, most_rows_;
-  int64_t num_drawable_;        // this id and all later ones have no piece
-  std::vector<int32_t> holes_;  // ids below num_drawable_ without a piece
+  const sampling::DrawableIds drawable_;
   std::vector<int32_t> end_ids_;
   int64_t grid_size_ = 1;
 
-  DeviceBuffer constants_;  // the table of the noise's reach, holes_, end_ids_
+  DeviceBuffer constants_;  // the table of the noise's reach, the holes, end_ids_
   DeviceBuffer rows_, changes_, data_device_, edited_, results_, tops_;
   TableMirror row_words_;           // rows_ as words
   std::vector<int32_t> data_;       // kept for its capacity

@@ -3,17 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/math.h"
-
 namespace quire::kernels::cuda {
-
-int64_t RowBucket(int64_t m) {
-  if (m <= 4) return m;
-  // Let p be the smallest power of two that is at least m, so p / 2 < m <= p. With a step of p / 8,
-  // there are four buckets in this range.
-  const int64_t step = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(m))) / 8;
-  return base::RoundUp(m, step);
-}
 
 uint32_t AlignmentOf(const void* data) {
   constexpr uint32_t kAllocation = 256, kVector = 16;

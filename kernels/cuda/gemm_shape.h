@@ -2,17 +2,13 @@
 
 // GemmShape is the key by which the algorithm of a matrix product is chosen. The number of tokens m
 // differs from step to step. All m in one bucket share an algorithm, so the caller rounds m up to
-// the bucket. This keeps the number of algorithms small.
+// the bucket (kernels/row_bucket.h). This keeps the number of algorithms small.
 
 #include <cstdint>
 
 #include "kernels/cuda/device.h"
 
 namespace quire::kernels::cuda {
-
-// Rounds `m` up to 1 .. 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: above 4, there are four buckets
-// between a power of two and the next.
-int64_t RowBucket(int64_t m);
 
 // Returns the alignment on which an algorithm may rely. It is 256 bytes if the address is a
 // multiple of 256, as whole allocations are. Otherwise it is the largest power of two that divides

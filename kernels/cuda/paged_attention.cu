@@ -7,6 +7,7 @@
 #include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/attn_merge.cuh"
+#include "kernels/cuda/grow_buffer.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/paged_attention.cuh"
 #include "kernels/cuda/paged_attention.h"
@@ -57,6 +58,8 @@ const Instance<T>* Find(int64_t head_dim, int32_t row_tiles, const AttentionPatt
 
 constexpr int64_t kMostBlockBytes = std::numeric_limits<uint32_t>::max();  // AttnParams
 
+constexpr int64_t kPlanAlignment = 32;  // bytes, of each array of an uploaded plan
+
 absl::Status CheckAligned(std::string_view what, const TensorView& tensor, uintptr_t bytes) {
   const uintptr_t past = reinterpret_cast<uintptr_t>(tensor.raw()) % bytes;
   if (past == 0) return absl::OkStatus();
@@ -78,14 +81,10 @@ bool PagedAttentionOp::SupportsCache(DType query_dtype, DType cache_dtype, int64
          std::has_single_bit(static_cast<uint64_t>(block_size));
 }
 
-// Enqueued work may still use the old memory, so this function waits for that work before it frees
-// the memory. The size at least doubles, so this is rare.
 absl::Status PagedAttentionOp::Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t),
                                     int64_t bytes, DeviceBuffer& buffer) {
-  if (buffer.bytes() >= bytes) return absl::OkStatus();
-  if (buffer.bytes() > 0) RETURN_IF_ERROR(device_.Synchronize());
-  ++num_allocations_;
-  ASSIGN_OR_RETURN(buffer, (device_.*allocate)(std::max(bytes, 2 * buffer.bytes())));
+  ASSIGN_OR_RETURN(const bool allocated, GrowBuffer(device_, allocate, bytes, buffer));
+  if (allocated) ++num_allocations_;
   return absl::OkStatus();
 }
 
@@ -98,6 +97,7 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
         absl::StrCat(ToString(args.pattern), ", ", head_dim, " and ", args.heads.value_dim));
   }
   UploadedPlan& uploaded = plans_[args.key()];
+  AttentionPlanOptions options = options_;
   if (uploaded.grid_size == 0) {
     // Up to two blocks share a multiprocessor. All instances of a head_dim need the same memory.
     ASSIGN_OR_RETURN(
@@ -105,15 +105,35 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
         BlocksPerSm(device_, {.block = {kAttnThreads}, .shared_bytes = instance->shared_bytes},
                     instance->kernel));
     uploaded.grid_size = device_.info().num_sms * std::clamp(blocks, 1, 2);
+    options.grid_size = uploaded.grid_size;
+    if (args.most_seqs > 0)
+      RETURN_IF_ERROR(Reserve(LargestPlan(args, options), head_dim, uploaded));
   }
-  AttentionPlanOptions options = options_;
   options.grid_size = uploaded.grid_size;
   RETURN_IF_ERROR(uploaded.plan.Build(args, options));
   RETURN_IF_ERROR(uploaded.plan.decodes() == nullptr ? Upload(uploaded)
                                                      : PlanOnDevice(args, uploaded));
-  RETURN_IF_ERROR(Grow(&Device::Allocate,
-                       int64_t{uploaded.plan.num_partial_rows()} * (head_dim + 1) * 4, partials_));
+  RETURN_IF_ERROR(GrowPartials(uploaded.plan.num_partial_rows(), head_dim));
   return &uploaded.plan;
+}
+
+absl::Status PagedAttentionOp::Reserve(const PlanSizes& sizes, int64_t head_dim,
+                                       UploadedPlan& uploaded) {
+  const int64_t bytes = sizes.items * static_cast<int64_t>(sizeof(AttentionItem)) +
+                        sizes.merges * static_cast<int64_t>(sizeof(AttentionMerge)) +
+                        sizes.block_starts * static_cast<int64_t>(sizeof(int32_t));
+  // Each array is padded.
+  constexpr int64_t kPadding = kPlanAlignment * (1 + 2 * std::ssize(kAttentionRowTiles));
+  for (DeviceBuffer& staging : uploaded.staging) {
+    RETURN_IF_ERROR(Grow(&Device::AllocateHost, bytes + kPadding, staging));
+  }
+  RETURN_IF_ERROR(Grow(&Device::Allocate, bytes + kPadding, uploaded.memory));
+  return GrowPartials(sizes.partial_rows, head_dim);
+}
+
+// A partial row has a float32 for each element of the output, and its log-sum-exp.
+absl::Status PagedAttentionOp::GrowPartials(int64_t num_rows, int64_t head_dim) {
+  return Grow(&Device::Allocate, num_rows * (head_dim + 1) * SizeOf(DType::kF32), partials_);
 }
 
 absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
@@ -122,7 +142,7 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   // all steps.
   const auto padded = [&](const auto& values) {
     const size_t size = plan.fixed_launches() ? std::bit_ceil(values.size()) : values.size();
-    return base::RoundUp(static_cast<int64_t>(size * sizeof(values[0])), int64_t{32});
+    return base::RoundUp(static_cast<int64_t>(size * sizeof(values[0])), kPlanAlignment);
   };
   // The listed tiles come last. Their number changes from step to step, and no other address
   // depends on it.
@@ -167,7 +187,7 @@ absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, Uploa
       CheckTensor("device_context_lens", args.device_context_lens, {DType::kI32}, {num_seqs}));
   uploaded.num_merges = num_seqs * plan.units.per_seq();
   const auto bytes_of = [](int64_t count, int64_t size) {
-    return base::RoundUp(count * size, int64_t{32});
+    return base::RoundUp(count * size, kPlanAlignment);
   };
   const int64_t item_bytes = bytes_of(plan.most_items, sizeof(AttentionItem));
   const int64_t merge_bytes = bytes_of(uploaded.num_merges, sizeof(AttentionMerge));

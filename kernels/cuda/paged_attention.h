@@ -66,9 +66,12 @@ class PagedAttentionOp {
     const SeenTile* tiles = nullptr;
   };
 
-  // Makes `buffer` hold at least `bytes`.
+  // GrowBuffer, whose allocations num_allocations_ counts.
   absl::Status Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t), int64_t bytes,
                     DeviceBuffer& buffer);
+  // Allocates the memory of a plan of the given sizes.
+  absl::Status Reserve(const PlanSizes& sizes, int64_t head_dim, UploadedPlan& uploaded);
+  absl::Status GrowPartials(int64_t num_rows, int64_t head_dim);
   absl::Status Upload(UploadedPlan& uploaded);
   // Enqueues a kernel that makes the plan of a decode step.
   absl::Status PlanOnDevice(const AttentionPlanArgs& args, UploadedPlan& uploaded);

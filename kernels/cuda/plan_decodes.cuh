@@ -12,7 +12,6 @@
 
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/rows.cuh"
-#include "kernels/ops/attention_pattern.h"
 
 namespace quire::kernels::cuda {
 
@@ -43,16 +42,11 @@ constexpr int64_t PlanSharedBytes(int64_t num_seqs, int64_t grid_size, bool fixe
 template <typename Value>
 __device__ __forceinline__ void PrefixSums(int64_t* sums, int n, int64_t* scratch, Value value) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
-  const int run = (n + kPlanThreads - 1) / kPlanThreads;
+  const int run = base::CeilDiv(n, kPlanThreads);
   const int first = thread * run, end = std::min(first + run, n);
   int64_t own = 0;
   for (int i = first; i < end; ++i) own += value(i);
-  int64_t sum = own;  // of the threads of this warp up to this one
-#pragma unroll
-  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-    const int64_t other = __shfl_up_sync(0xffffffffu, sum, static_cast<unsigned>(delta));
-    if (lane >= delta) sum += other;
-  }
+  int64_t sum = WarpPrefixSum(own);
   if (lane == kWarpLanes - 1) scratch[thread / kWarpLanes] = sum;
   __syncthreads();
   sum -= own;
@@ -65,21 +59,8 @@ __device__ __forceinline__ void PrefixSums(int64_t* sums, int n, int64_t* scratc
   __syncthreads();  // after this barrier, `sums` may be read and `scratch` written
 }
 
-// The tiles of keys that each unit of one sequence reads.
-struct DecodeTiles {
-  int position;  // of the query
-  int key_begin;
-  int first;
-  int count;
-};
-
 __device__ __forceinline__ DecodeTiles TilesOf(const PlanDecodesParams& p, int seq) {
-  DecodeTiles tiles;
-  tiles.position = p.context_lens[seq] - 1;
-  tiles.key_begin = static_cast<int>(p.pattern.FirstKey(tiles.position));
-  tiles.first = tiles.key_begin / p.tile_keys;
-  tiles.count = tiles.position / p.tile_keys + 1 - tiles.first;
-  return tiles;
+  return TilesOfDecode(p.pattern, p.context_lens[seq], p.tile_keys);
 }
 
 // A place in the list of all tiles.
@@ -188,8 +169,8 @@ __device__ __forceinline__ void PlanEqualCuts(const PlanDecodesParams& p) {
   PrefixSums(tile_sums, p.num_seqs, scratch,
              [&](int seq) { return int64_t{count(seq)} * per_seq; });
   const int64_t total = tile_sums[p.num_seqs];
-  const int64_t range = std::max<int64_t>((total + p.grid_size - 1) / p.grid_size, shortest_range);
-  const auto num_ranges = static_cast<int>((total + range - 1) / range);
+  const int64_t range = std::max<int64_t>(base::CeilDiv(total, p.grid_size), shortest_range);
+  const auto num_ranges = static_cast<int>(base::CeilDiv(total, range));
   // Range i begins with a cut if it begins inside a unit.
   PrefixSums(cut_sums, num_ranges, scratch,
              [&](int i) { return PlaceOf(p, tile_sums, i * range).offset > 0 ? 1 : 0; });
@@ -255,7 +236,7 @@ __device__ __forceinline__ void PlanFixedCuts(const PlanDecodesParams& p) {
   });
   // A block begins with the first piece that begins in its range of tiles, or after the range.
   const int64_t total = tile_sums[p.num_seqs];
-  const int64_t range = (total + p.grid_size - 1) / p.grid_size;
+  const int64_t range = base::CeilDiv(total, p.grid_size);
   ForEachBlockStart(p, [&](int block) {
     if (block * range >= total) {
       p.block_starts[block] = static_cast<int32_t>(item_sums[p.num_seqs]);
@@ -264,7 +245,7 @@ __device__ __forceinline__ void PlanFixedCuts(const PlanDecodesParams& p) {
     const TilePlace at = PlaceOf(p, tile_sums, block * range);
     const FixedSplit pieces = split(at.seq);
     p.block_starts[block] = static_cast<int32_t>(item_sums[at.seq]) + at.unit * pieces.num_pieces +
-                            (at.offset + pieces.piece_tiles - 1) / pieces.piece_tiles;
+                            base::CeilDiv(at.offset, pieces.piece_tiles);
   });
 }
 

@@ -42,6 +42,18 @@ __device__ __forceinline__ void ForEachVector(int64_t size, Body body) {
 inline constexpr int kMaxRowThreads = 256;  // in a block that processes one row
 
 inline constexpr int kWarpLanes = 32;
+
+// Returns the sum of the values of this lane and all lower ones. All lanes of the warp call this.
+__device__ __forceinline__ int64_t WarpPrefixSum(int64_t value) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+#pragma unroll
+  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
+    const int64_t other = __shfl_up_sync(0xffffffffu, value, static_cast<unsigned>(delta));
+    if (lane >= delta) value += other;
+  }
+  return value;
+}
+
 // The shared memory for BlockSum: one float for each of up to 32 warps.
 inline constexpr int kBlockSumBytes = kWarpLanes * sizeof(float);
 

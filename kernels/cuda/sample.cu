@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/sample.cuh"
@@ -9,16 +10,15 @@ namespace quire::kernels::cuda {
 absl::Status LaunchSample(Device& device, const SampleKernelParams& params, int32_t* drawn,
                           int64_t grid_size) {
   // The short rows of tests need few threads.
-  const int64_t threads =
-      std::clamp<int64_t>((params.num_ids / 8 + 31) / 32 * 32, 32, kMostSampleThreads);
+  const int64_t threads = std::clamp(base::RoundUp(int64_t{params.num_ids / 8}, kWarpLanes),
+                                     int64_t{32}, int64_t{kMostSampleThreads});
   RETURN_IF_ERROR(
       Launch(device,
              {.grid = {static_cast<unsigned>(std::min<int64_t>(params.num_rows, grid_size))},
               .block = {static_cast<unsigned>(threads)},
               .shared_bytes = kSampleSharedBytes},
              &SampleKernel<kMostSampleThreads>, params));
-  const auto num_blocks =
-      static_cast<unsigned>((params.num_rows + kStoreDrawnThreads - 1) / kStoreDrawnThreads);
+  const auto num_blocks = static_cast<unsigned>(base::CeilDiv(params.num_rows, kStoreDrawnThreads));
   return Launch(device, {.grid = {num_blocks}, .block = {kStoreDrawnThreads}},
                 &StoreDrawnKernel<kStoreDrawnThreads>,
                 {.rows = params.rows,

@@ -11,22 +11,9 @@
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/sample_select.cuh"
 #include "kernels/sampling/gumbel.h"
+#include "kernels/sampling/penalties.h"
 
 namespace quire::kernels::cuda {
-
-// Applies the penalties to one id, as kernels/sampling/penalties.cc does.
-__device__ __forceinline__ void Penalise(const DeviceSampleRow& row, int in_output, float& logit) {
-  float x = logit;
-  if (row.repetition_penalty != 1.0f) {
-    x = x > 0.0f ? x / row.repetition_penalty : x * row.repetition_penalty;
-    x = std::numeric_limits<float>::max() < x ? std::numeric_limits<float>::max() : x;
-  }
-  if (in_output > 0) {
-    x -= row.frequency_penalty * static_cast<float>(in_output);
-    x -= row.presence_penalty;
-  }
-  logit = x;
-}
 
 // All threads call the functions below for the same row.
 
@@ -44,12 +31,12 @@ __device__ __forceinline__ void ApplyPenalties(const SampleKernelParams& p,
     const SeenToken token = seen[i];
     if (token.id == previous) *shared_flag = 1;
     if (token.id >= 0 && token.id < size) {
-      Penalise(row, token.in_output + (token.id == previous ? 1 : 0), edited[token.id]);
+      sampling::Penalise(row, token.in_output + (token.id == previous ? 1 : 0), edited[token.id]);
     }
   }
   __syncthreads();
   if (threadIdx.x == 0 && *shared_flag == 0 && previous >= 0 && previous < size) {
-    Penalise(row, 1, edited[previous]);
+    sampling::Penalise(row, 1, edited[previous]);
   }
   __syncthreads();
 }
@@ -144,10 +131,11 @@ __device__ __forceinline__ void KeepTypical(const LogitRow& row, float typical_p
     if (!kept.Has(row, id, logit)) return;
     const int64_t weight = WeightUnits(row, logit);
     sum += weight;
-    const double product = static_cast<double>(weight) / kWeightUnits *
+    const double product = static_cast<double>(weight) / sampling::kWeightUnits *
                            sampling::Depth(logit, row.max, row.temperature);
     if (weight != 0) {
-      weighted_depth += static_cast<int64_t>(sampling::RoundWeightedDepth(product) * kWeightUnits);
+      weighted_depth +=
+          static_cast<int64_t>(sampling::RoundWeightedDepth(product) * sampling::kWeightUnits);
     }
   });
   sum = BlockSumOf(sum, memory.reduce);
@@ -242,17 +230,23 @@ __device__ __forceinline__ void WriteLogprobs(const SampleKernelParams& p, int i
   __syncthreads();  // after this barrier, memory.bin may be written again
 }
 
+// Returns the key of the largest logit of the block's row, or 0 if the row is empty.
+__device__ __forceinline__ uint64_t BestKey(const float* logits, int size, SelectMemory& memory) {
+  uint64_t best = 0;
+  ForEachId(logits, size, [&](int id, float logit) {
+    const uint64_t key = LogitKey(logit, id);
+    best = key > best ? key : best;
+  });
+  return LargestKey(best, memory.reduce);
+}
+
 __device__ __forceinline__ DeviceSampleResult SampleOne(const SampleKernelParams& p, int i,
                                                         SelectMemory& memory) {
   const DeviceSampleRow row = p.rows[i];
   const float* const logits = p.logits + int64_t{row.row} * p.num_ids;
-  uint64_t best = 0;
-  ForEachId(logits, p.num_ids, [&](int id, float logit) {
-    const uint64_t key = LogitKey(logit, id);
-    best = key > best ? key : best;
-  });
+  uint64_t best = BestKey(logits, p.num_ids, memory);
   DeviceSampleResult result;
-  result.max = LogitOfKey(LargestKey(best, memory.reduce));
+  result.max = LogitOfKey(best);
   if (!(result.max > -INFINITY && result.max < INFINITY)) {
     result.status = DeviceSampleResult::kNotFinite;
     return result;
@@ -263,12 +257,7 @@ __device__ __forceinline__ DeviceSampleResult SampleOne(const SampleKernelParams
   if (row.given < 0) {
     const int size = std::min(p.num_drawable, p.num_ids);
     const float* const edited = EditLogits(p, row, logits, size, &memory.bin);
-    best = 0;
-    ForEachId(edited, size, [&](int id, float logit) {
-      const uint64_t key = LogitKey(logit, id);
-      best = key > best ? key : best;
-    });
-    best = LargestKey(best, memory.reduce);
+    if (edited != logits || size != p.num_ids) best = BestKey(edited, size, memory);
     if (size == 0 || LogitOfKey(best) == -INFINITY) {
       result.status = DeviceSampleResult::kNoneLeft;
       result.id = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the threads of a block compute together about one row of logits (sample.cuh).
+// Functions that the threads of a block compute together for one row of logits (sample.cuh).
 
 #include <bit>
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace quire::kernels::cuda {
 
-// Each thread of a block may be one of at most this many warps.
+// A block has at most this many warps.
 inline constexpr int kMostWarps = 32;
 
 // Returns the combination of the values of all threads of the block, in every thread. `combine` is
@@ -76,12 +76,10 @@ struct LogitRow {
   float temperature;
 };
 
-// Weights are counted in units of 2^-35, in which every weight is an integer (RoundWeight).
-inline constexpr double kWeightUnits = 34359738368.0;
-
+// Returns the weight of a logit in units, of which kWeightUnits are 1.
 __device__ __forceinline__ int64_t WeightUnits(const LogitRow& row, float logit) {
   const float exponential = sampling::ExpOfNonPositive((logit - row.max) / row.temperature);
-  return static_cast<int64_t>(sampling::RoundWeight(exponential) * kWeightUnits);
+  return static_cast<int64_t>(sampling::RoundWeight(exponential) * sampling::kWeightUnits);
 }
 
 // A place in an order of ids: by distance, then by descending logit, then by id. Where the distance

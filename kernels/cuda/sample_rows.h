@@ -1,6 +1,7 @@
 #pragma once
 
-// What host and device exchange for the op Sample. The host copies these structs as bytes.
+// The structs that host and device exchange for the op Sample. The host copies these structs as
+// bytes.
 
 #include <cstdint>
 

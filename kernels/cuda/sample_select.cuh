@@ -18,7 +18,7 @@ struct SelectMemory {
 
 inline constexpr int64_t kSampleSharedBytes = sizeof(SelectMemory);
 
-// What the ids of a cut are ordered by, and what they weigh.
+// The order of the ids of a cut, and their weights.
 struct CutOrder {
   bool by_distance = false;  // typical_p
   bool by_count = false;     // top_k: every id weighs 1
@@ -31,12 +31,7 @@ __device__ __forceinline__ void FindCutBin(SelectMemory& memory, int64_t before,
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   int64_t own = 0;
   for (int i = 0; i < kPerLane; ++i) own += memory.bins[lane * kPerLane + i];
-  int64_t sum = own;  // of the lanes up to this one
-#pragma unroll
-  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-    const int64_t other = __shfl_up_sync(0xffffffffu, sum, static_cast<unsigned>(delta));
-    if (lane >= delta) sum += other;
-  }
+  const int64_t sum = WarpPrefixSum(own);
   const unsigned reached = __ballot_sync(
       0xffffffffu, lane == kWarpLanes - 1 || static_cast<double>(before + sum) >= mass);
   if ((reached & ((2u << lane) - 1)) != 1u << lane) return;  // not the first lane

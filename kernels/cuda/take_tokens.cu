@@ -1,3 +1,4 @@
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
@@ -9,8 +10,7 @@ absl::Status TakeTokens(Device& device, const TakeTokensArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   const int64_t num_tokens = args.token_ids.dim(0);
   if (num_tokens == 0) return absl::OkStatus();
-  const auto num_blocks =
-      static_cast<unsigned>((num_tokens + kTakeTokensThreads - 1) / kTakeTokensThreads);
+  const auto num_blocks = static_cast<unsigned>(base::CeilDiv(num_tokens, kTakeTokensThreads));
   return Launch(device, {.grid = {num_blocks}, .block = {kTakeTokensThreads}}, &TakeTokensKernel,
                 {.token_ids = args.token_ids.data<int32_t>(),
                  .drawn = args.drawn.data<int32_t>(),

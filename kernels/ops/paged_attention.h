@@ -73,6 +73,9 @@ struct AttentionPlanArgs {
   // context_lens in the backend's memory, int32 [num_seqs]. Read only with fixed_launches, by
   // backends whose device makes such plans, when the enqueued work runs.
   TensorView device_context_lens;
+  // The most tokens and sequences that a step may have, for which the backend allocates at the
+  // first call. Otherwise a call may allocate and wait. 0: unknown.
+  int64_t most_tokens = 0, most_seqs = 0;
 
   AttentionPlanKey key() const { return {.heads = heads, .pattern = pattern}; }
 };

@@ -33,7 +33,8 @@ __attribute__((always_inline)) constexpr float ExpOfNonPositive(float x) {
 }
 
 // A weight is rounded to a multiple of 2^-35. Float64 sums of up to 2^18 weights, each at most 1,
-// are then exact, so a sum is the same in any order.
+// are then exact, so a sum is the same in any order. In these units every weight is an integer.
+inline constexpr double kWeightUnits = 34359738368.0;  // units in 1
 inline constexpr double kWeightRounder = 131072.0;  // 2^17, whose unit in the last place is 2^-35
 
 __attribute__((always_inline)) constexpr double RoundWeight(float exponential) {

@@ -1,7 +1,6 @@
 #include "kernels/sampling/penalties.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace quire::kernels::sampling {
@@ -21,15 +20,7 @@ void Penalties::Apply(const DrawParams& params, std::span<const int32_t> tokens,
   }
   for (const int32_t id : seen_) {
     const Count count = std::exchange(occurrences_[id], Count());
-    float& logit = logits[id];
-    if (params.repetition_penalty != 1.0f) {
-      logit = logit > 0.0f ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-      logit = std::min(logit, std::numeric_limits<float>::max());  // a tiny penalty overflows
-    }
-    if (count.in_output > 0) {
-      logit -= params.frequency_penalty * static_cast<float>(count.in_output);
-      logit -= params.presence_penalty;
-    }
+    Penalise(params, count.in_output, logits[id]);
   }
   seen_.clear();
 }

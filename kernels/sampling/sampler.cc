@@ -33,6 +33,13 @@ void RunInOrder(int64_t n, absl::FunctionRef<void(int64_t item, int lane)> body)
   for (int64_t item = 0; item < n; ++item) body(item, 0);
 }
 
+// At the end of the vocabulary, ids without a piece (padding in many models) only shorten the row.
+// Any other id without a piece is a hole and costs a copy of the row.
+DrawableIds::DrawableIds(const SamplerSpec& spec)
+    : end(spec.vocab_size), holes(spec.without_piece) {
+  for (; !holes.empty() && holes.back() == end - 1; holes.pop_back()) --end;
+}
+
 struct Sampler::Lane {
   explicit Lane(int32_t vocab_size) : penalties(vocab_size) {}
 
@@ -45,13 +52,7 @@ struct Sampler::Lane {
 };
 
 Sampler::Sampler(const SamplerSpec& spec, int num_lanes)
-    : vocab_size_(spec.vocab_size),
-      num_drawable_(spec.vocab_size),
-      holes_(spec.without_piece),
-      end_ids_(spec.end_ids) {
-  // At the end of the vocabulary, ids without a piece (padding in many models) only shorten the
-  // row. Any other id without a piece is a hole and costs a copy of the row.
-  for (; !holes_.empty() && holes_.back() == num_drawable_ - 1; holes_.pop_back()) --num_drawable_;
+    : vocab_size_(spec.vocab_size), drawable_(spec), end_ids_(spec.end_ids) {
   lanes_.reserve(num_lanes);
   for (int i = 0; i < num_lanes; ++i) lanes_.emplace_back(vocab_size_);
 }
@@ -85,11 +86,11 @@ void Sampler::Take(std::vector<absl::StatusOr<SampledRow>>& results) {
 std::span<const float> Sampler::EditLogits(Lane& lane, std::span<const float> logits,
                                            const SampleRow& row, int32_t previous_id) const {
   const std::span<const float> drawable =
-      logits.first(static_cast<size_t>(std::min<int64_t>(num_drawable_, std::ssize(logits))));
+      logits.first(static_cast<size_t>(std::min<int64_t>(drawable_.end, std::ssize(logits))));
   const bool restricts = row.allowed != nullptr && !row.allowed->empty();
   const bool has_penalties = row.params.has_penalties();
   if (!has_penalties && row.biases.empty() && !restricts && row.banned == nullptr &&
-      !row.bans_end_ids && holes_.empty()) {
+      !row.bans_end_ids && drawable_.holes.empty()) {
     return drawable;
   }
   lane.edited.assign(drawable.begin(), drawable.end());
@@ -105,7 +106,7 @@ std::span<const float> Sampler::EditLogits(Lane& lane, std::span<const float> lo
   }
   ApplyLogitBias(row.biases, lane.edited);
   if (restricts) ApplyAllowedIds(*row.allowed, lane.edited);
-  Ban(holes_, lane.edited);
+  Ban(drawable_.holes, lane.edited);
   if (row.bans_end_ids) Ban(end_ids_, lane.edited);
   if (row.banned != nullptr) Ban(*row.banned, lane.edited);
   return lane.edited;

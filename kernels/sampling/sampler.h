@@ -23,6 +23,14 @@ using ParallelFor =
 // The ParallelFor without threads. All calls have lane 0.
 void RunInOrder(int64_t n, absl::FunctionRef<void(int64_t item, int lane)> body);
 
+// The ids that have a piece.
+struct DrawableIds {
+  explicit DrawableIds(const SamplerSpec& spec);
+
+  int32_t end;                 // this id and all later ones have no piece
+  std::vector<int32_t> holes;  // ids below `end` without a piece
+};
+
 // The errors of a row: its largest logit is not finite, and no id is left to draw.
 absl::Status NotFinite(float max);
 absl::Status NoneLeft();
@@ -50,8 +58,7 @@ class Sampler final : public PreparedSampler {
                                     int32_t previous_id) const;
 
   const int32_t vocab_size_;
-  int32_t num_drawable_;        // this id and all later ones have no piece
-  std::vector<int32_t> holes_;  // ids below num_drawable_ without a piece
+  const DrawableIds drawable_;
   const std::vector<int32_t> end_ids_;
   std::vector<Lane> lanes_;
   // The results of the last two calls of Run, in turn.

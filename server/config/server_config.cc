@@ -110,8 +110,7 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "kv_dtype",
        .group = "KV cache",
        .help = "Type of the KV cache's elements; auto: that of 16-bit activations; on the CPU f32 "
-               "for F32 "
-               "weights, else f16.",
+               "for F32 weights, else f16.",
        .target = &engine.kv_dtype,
        .choices = {"auto", "f32", "f16", "bf16"}},
       {.name = "block_size",

@@ -22,10 +22,14 @@ void Health::NoteCall(const absl::Status& status) {
   last_call_ = status;
 }
 
+bool Health::IsTooLong(absl::Duration busy) const {
+  return watchdog_timeout_ > absl::ZeroDuration() && busy > watchdog_timeout_;
+}
+
 std::vector<std::string> Health::Hung() const {
   std::vector<std::string> reasons;
   const auto check = [&](const char* who, absl::Duration busy, const std::string& with) {
-    if (watchdog_timeout_ <= absl::ZeroDuration() || busy <= watchdog_timeout_) return;
+    if (!IsTooLong(busy)) return;
     reasons.push_back(absl::StrFormat("%s: busy for %d s%s; --watchdog_timeout is %s", who,
                                       absl::ToInt64Seconds(busy), with,
                                       absl::FormatDuration(watchdog_timeout_)));
@@ -60,8 +64,7 @@ std::vector<std::string> Health::Failing() const {
 
 bool Health::StepHangs() const {
   const engine::Engine* engine = engine_;
-  return engine != nullptr && watchdog_timeout_ > absl::ZeroDuration() &&
-         engine->liveness().step_busy > watchdog_timeout_;
+  return engine != nullptr && IsTooLong(engine->liveness().step_busy);
 }
 
 std::string Health::WhyNotLive() const { return absl::StrJoin(Hung(), "\n"); }

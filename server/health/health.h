@@ -49,13 +49,17 @@ class Health {
   // Returns the reasons why a request would probably fail although the server is live.
   std::vector<std::string> Failing() const;
 
-  // Return the answers to probes: "", or the reasons, one on each line.
-  std::string WhyNotLive() const;
   // Returns true if the present step has run for longer than the watchdog's timeout.
   bool StepHangs() const;
+
+  // Return the answers to probes: "", or the reasons, one on each line.
+  std::string WhyNotLive() const;
   std::string WhyNotReady() const;
 
  private:
+  // Returns true if a thread that has been busy for so long hangs.
+  bool IsTooLong(absl::Duration busy) const;
+
   const absl::Duration watchdog_timeout_;
   const Egress& egress_;
   std::atomic<const engine::Engine*> engine_ = nullptr;

@@ -47,8 +47,8 @@ SCRATCH = pathlib.Path(_scratch.name)
 
 # Set for the runs on an emulated GPU.
 BACKEND = os.environ.get("QUIRE_E2E_BACKEND", "auto")
-# The emulator takes minutes for the largest step that a GPU takes by default.
-BACKEND_FLAGS = ("--max_num_batched_tokens", "256") if BACKEND == "cuda-emulated" else ()
+# The emulator takes minutes for the largest step that a GPU takes by default, and the warm-up runs it.
+EMULATOR_FLAGS = ("--max_num_batched_tokens", "256")
 TINY_DTYPE = os.environ.get("QUIRE_E2E_DTYPE", "float32")
 
 
@@ -72,7 +72,7 @@ class Server:
                  admin_listen: str = "127.0.0.1:0", max_open_files: int | None = None, **environment: str):
         command = [str(BIN / "quire-server"), "--model", str(model or tiny_model()), "--listen", listen,
                    "--admin_listen", admin_listen, "--threads", "1", "--kv_cache_mib", "64", "--backend", BACKEND,
-                   *BACKEND_FLAGS, *flags]
+                   *(EMULATOR_FLAGS if "cuda-emulated" in (BACKEND, *flags) else ()), *flags]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
                                          env=child_environment(**environment),
                                          preexec_fn=max_open_files and (lambda: resource.setrlimit(

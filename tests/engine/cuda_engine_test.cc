@@ -4,7 +4,9 @@
 // the emulator.
 
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "kernels/cuda/emulator/emulated_device.h"
 #include "tests/kernels/cuda/recording_device.h"
 #include "tests/testing/engine_harness.h"
+#include "tests/testing/fake_clock.h"
 
 namespace quire::engine {
 namespace {
@@ -173,6 +176,56 @@ TEST_P(CudaEngineTest, AStepThatGoesOnUploadsLittleAndNeitherAllocatesNorWaits) 
   RecordProperty("uploaded_bytes_of_a_sequence",
                  std::to_string(static_cast<double>(uploaded_bytes) / kSequenceSteps));
   EXPECT_LE(uploaded_bytes, kSequenceSteps * 64);
+}
+
+TEST_P(CudaEngineTest, AfterItsWarmUpNoStepRecordsOrAllocatesOrMeetsANewProduct) {
+  deterministic_ = false;
+  const auto harness =
+      Make({.max_num_seqs = 10, .max_num_batched_tokens = 256, .warms_up_every_size = true});
+  const std::set<std::array<int64_t, 3>> products = log_.products;
+  log_ = {};
+  std::vector<GenerateParams> all;
+  for (uint32_t i = 0; i < 10; ++i) {
+    all.push_back(SampledParams(RandomIds(5 + 11 * i, 300 + i), 4 + static_cast<int32_t>(i), i));
+  }
+  const auto sinks = harness->SubmitTogether(all);
+  for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
+  harness->Stop();
+  ASSERT_GT(log_.steps.size(), 10);
+  for (const testing::HostCalls& step : log_.steps) {
+    EXPECT_EQ(step.recordings, 0);
+    EXPECT_EQ(step.allocations, 0);
+    EXPECT_EQ(step.synchronizations, 0);
+  }
+  EXPECT_GT(log_.products.size(), 0);
+  EXPECT_TRUE(std::ranges::includes(products, log_.products));
+}
+
+// By the host's clock each step takes 200 ms.
+TEST_P(CudaEngineTest, ThePacerLearnsTheTimesOfTheDevice) {
+  constexpr int32_t kPromptLen = 160;
+  for (const double seconds : {0.2, 1e-5}) {
+    testing::FakeClock clock;
+    log_.seconds_between = seconds;
+    const auto harness = Make({.max_step_time = absl::Milliseconds(60), .clock = &clock});
+    harness->before_forward() = [&clock] { clock.Advance(absl::Milliseconds(200)); };
+    // The warm-up took no time by this clock. One step raises a price by half at most.
+    harness->Generate(GreedyParams(RandomIds(4, 3), 60));
+    const auto stream = harness->Submit(GreedyParams(RandomIds(4, 1), 200));
+    ASSERT_TRUE(stream->WaitDeltas(1));
+    GenerateParams params = GreedyParams(RandomIds(kPromptLen, 2), 1);
+    params.output.prompt_logprobs = 0;  // each chunk of the prompt gives a delta
+    const auto prompt = harness->Submit(params);
+    ASSERT_TRUE(prompt->WaitFinished());
+    EXPECT_EQ(stream->sample().finish_reason, FinishReason::kNone);
+    harness->handles[0]->Cancel();
+    harness->Stop();
+    if (seconds > 0.06) {
+      EXPECT_EQ(prompt->num_prompt_chunks(), kPromptLen / 8);  // always allowed
+    } else {
+      EXPECT_EQ(prompt->num_prompt_chunks(), 3);  // a step computes 64 logits of prompts
+    }
+  }
 }
 
 // On tensor cores, the attention of a long sequence is divided into pieces. The sequences of this

@@ -33,6 +33,8 @@ drop("g01", "a weight's next rows overwrite those that are not copied yet",
 
 bug, drop = source("engine/runner/runner.cc", "cuda_engine_test")
 drop("g02", "a result is read before its step has run", "RETURN_IF_ERROR(backend_.Wait(*slot.done));")
+bug("g14", "products of prompts are first met by users", "size < most_tokens;) {", "size < (BUG ? 0 : most_tokens);) {",
+    "cuda_engine_test:*WarmUp*")
 bug("g03", "a result is written over one that is not read yet", "*slots_[num_submitted_ % 2]", "*slots_[BUG ? 0 : num_submitted_ % 2]")
 
 bug, drop = source("kernels/cuda/device_sampler.cc", "cuda_device_sampler_test")
@@ -51,6 +53,8 @@ bug("g09", "a recording is replayed for more sequences",
     "launch_key_ = {step.num_seqs(), step.num_logit_rows(), std::ssize(step.token_sources)};",
     "launch_key_ = {BUG ? 0 : step.num_seqs(), BUG ? 0 : step.num_logit_rows(), BUG ? 0 : std::ssize(step.token_sources)};",
     "cuda_engine_test:*AStepAhead*")
+bug("g15", "a plan's memory grows in a step", ".most_seqs = max_seqs_", ".most_seqs = BUG ? 0 : max_seqs_",
+    "cuda_engine_test:*WarmUp*")
 
 bug, drop = source("kernels/table_mirror.h", "cuda_engine_test:*AloneAsAmongOthers*")
 bug("g12", "a row keeps the blocks of the sequence before", "values_[at] == value) return;",
@@ -61,6 +65,8 @@ bug("g13", "a table that was not updated is taken for known", "if (!is_committed
 bug, drop = source("engine/step_loop.cc", "cuda_engine_test")
 bug("g07", "what a request drew after its end is shown", "if (sequence.finish_reason != FinishReason::kNone) {",
     "if (!BUG && sequence.finish_reason != FinishReason::kNone) {")
+bug("g16", "the pacer learns the time that the host took", "std::min(now - step.begin, result_.since_previous)",
+    "(BUG ? now - step.begin : std::min(now - step.begin, result_.since_previous))", "cuda_engine_test:*Pacer*")
 
 # --- Models.
 

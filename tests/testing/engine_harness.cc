@@ -45,7 +45,8 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
                   .max_model_len = options.max_model_len,
                   .block_size = options.block_size,
                   .max_draft_tokens = options.max_draft_tokens,
-                  .pipeline_depth = parts.backend->info().pipeline_depth};
+                  .pipeline_depth = parts.backend->info().pipeline_depth,
+                  .warms_up_every_size = options.warms_up_every_size};
   std::vector<engine::KvGroup> groups =
       engine::GroupLayers(options.layer_patterns, options.max_model_len);
   for (engine::KvGroup& group : groups) {

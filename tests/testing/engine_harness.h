@@ -40,6 +40,7 @@ struct HarnessOptions {
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
   absl::Duration max_step_time;
   int32_t max_draft_tokens = 0;
+  bool warms_up_every_size = false;
   const base::Clock* clock = &base::SteadyClock();
   // Called in each Forward of the fake model, including the warm-up's.
   std::function<void(const engine::ModelInput&)> on_forward;

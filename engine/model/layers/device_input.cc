@@ -26,6 +26,7 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
   DeviceInput input;
   const kernels::BackendInfo info = backend.info();
   input.records_ = info.records;
+  input.max_tokens_ = limits.max_tokens;
   input.max_seqs_ = limits.max_seqs;
   for (const LayerSpec& layer : config.layers) input.plans_[layer.attention.plan_key()] = nullptr;
   const int64_t num_groups = std::ssize(DifferentPatterns(config));
@@ -53,7 +54,7 @@ void DeviceInput::Pad(const ModelInput& input, int64_t num_seqs) {
   };
   pad(padded_.token_ids, input.token_ids, 0);
   padded_.token_sources.clear();
-  // Whether a step has sources must not change its launches.
+  // The launches of a step must not depend on whether it has sources.
   if (!input.drawn.empty()) pad(padded_.token_sources, input.token_sources, -1);
   pad(padded_.positions, input.positions, 0);
   pad(padded_.query_lens, input.query_lens, 1);
@@ -120,7 +121,9 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
                                          .heads = key.heads,
                                          .pattern = key.pattern,
                                          .fixed_launches = is_decode,
-                                         .device_context_lens = context_lens_}));
+                                         .device_context_lens = context_lens_,
+                                         .most_tokens = max_tokens_,
+                                         .most_seqs = max_seqs_}));
   }
   launch_key_.clear();
   if (!is_decode) return absl::OkStatus();

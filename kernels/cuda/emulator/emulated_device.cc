@@ -199,31 +199,22 @@ class GemmCommand final : public Command {
   const GemmArgs args_;
 };
 
-class HostCommand final : public Command {
- public:
-  explicit HostCommand(HostWork work) : work_(std::move(work)) {}
-  absl::Status Run() const override {
-    work_.run();
-    return absl::OkStatus();
-  }
-  bool Uses(const MemoryRange& memory) const override { return host_target().Overlaps(memory); }
-  MemoryRange host_target() const override {
-    return {static_cast<const char*>(work_.output), work_.output_bytes};
-  }
-
- private:
-  const HostWork work_;
-};
-
-// A mark does nothing when it runs.
+// A mark keeps the time at which it runs.
 class MarkCommand final : public Command {
  public:
-  absl::Status Run() const override { return absl::OkStatus(); }
+  absl::Status Run() const override {
+    time_ = std::chrono::steady_clock::now();
+    return absl::OkStatus();
+  }
   bool Uses(const MemoryRange&) const override { return false; }
+  std::chrono::steady_clock::time_point time() const { return time_; }
+
+ private:
+  mutable std::chrono::steady_clock::time_point time_;
 };
 
 struct EmulatedEvent final : Event {
-  std::shared_ptr<const Command> mark;
+  std::shared_ptr<const MarkCommand> mark;
 };
 
 struct EmulatedRecording final : Recording {
@@ -343,13 +334,6 @@ absl::Status EmulatedDevice::Gemm(const GemmArgs& args) {
   return Enqueue(std::make_shared<GemmCommand>(args));
 }
 
-absl::Status EmulatedDevice::CallHost(HostWork work) {
-  if (recording_ != nullptr) {
-    return absl::FailedPreconditionError("a recording does not call the host");
-  }
-  return Enqueue(std::make_shared<HostCommand>(std::move(work)));
-}
-
 absl::StatusOr<std::unique_ptr<Event>> EmulatedDevice::CreateEvent() {
   RETURN_IF_ERROR(fault_);
   return std::make_unique<EmulatedEvent>();
@@ -385,12 +369,12 @@ absl::Status EmulatedDevice::Replay(const Recording& recording) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> EmulatedDevice::SecondsOf(absl::FunctionRef<absl::Status()> enqueue) {
-  RETURN_IF_ERROR(Synchronize());
-  const auto begin = std::chrono::steady_clock::now();
-  RETURN_IF_ERROR(enqueue());
-  RETURN_IF_ERROR(Synchronize());
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+absl::StatusOr<double> EmulatedDevice::SecondsBetween(const Event& begin, const Event& end) {
+  RETURN_IF_ERROR(fault_);
+  const auto time = [](const Event& event) {
+    return static_cast<const EmulatedEvent&>(event).mark->time();
+  };
+  return std::chrono::duration<double>(time(end) - time(begin)).count();
 }
 
 absl::StatusOr<TensorMap> EmulatedDevice::MakeTensorMap(const TensorMapSpec& spec) {

@@ -46,7 +46,6 @@ class EmulatedDevice : public Device {
   absl::StatusOr<int> BlocksPerSm(const void* kernel, const LaunchConfig& config) override;
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
-  absl::Status CallHost(HostWork work) override;
 
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override;
   absl::Status Mark(Event& event) override;
@@ -57,7 +56,7 @@ class EmulatedDevice : public Device {
       absl::FunctionRef<absl::Status()> enqueue) override;
   absl::Status Replay(const Recording& recording) override;
   // Returns the seconds that the host takes to run the work. The time says nothing about a GPU.
-  absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override;
+  absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) override;
 
   absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) override;
 

@@ -30,6 +30,7 @@ absl::Status FaultyDevice::Break() {
     std::error_code error;
     return std::filesystem::exists(path_.string() + kind, error);
   };
+  // Another process makes and removes the file, so only polling sees the change.
   while (exists(".hang")) absl::SleepFor(absl::Milliseconds(10));
   if (exists(".fault")) {
     broken_ = absl::InternalError("emulated device: an illegal memory access was encountered");

@@ -16,7 +16,7 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// A copy, a fill, a kernel, a GEMM, a call of a host function or a mark, with all its parameters.
+// A copy, a fill, a kernel, a GEMM or a mark, with all its parameters.
 class Command {
  public:
   virtual ~Command() = default;

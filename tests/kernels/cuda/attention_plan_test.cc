@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <rapidcheck.h>
 #include <span>
 #include <tuple>
@@ -241,6 +242,40 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
         RC_ASSERT(items[i].partial == merge.partial + static_cast<int32_t>(i) * merge.num_rows);
       }
     }
+  }));
+}
+
+TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
+  EXPECT_TRUE(rc::check([] {
+    Lengths lengths = AnyLengths();
+    if (lengths.shape.pattern.has_holes()) lengths.shape.pattern = {};
+    const AttentionPlanOptions options{.grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264)};
+    AttentionPlanArgs args = lengths.Args();
+    args.most_seqs = std::ssize(lengths.query);
+    args.most_tokens = std::max<int64_t>(
+        args.most_seqs, std::accumulate(lengths.query.begin(), lengths.query.end(), int64_t{0}));
+    const PlanSizes largest = LargestPlan(args, options);
+    CudaAttentionPlan plan;
+    RC_ASSERT(plan.Build(args, options).ok());
+    PlanSizes sizes;
+    for (const CudaAttentionPlan::Part& part : plan.parts()) {
+      sizes.items += std::ssize(part.items);
+      sizes.block_starts += std::ssize(part.block_starts);
+    }
+    RC_ASSERT(sizes.items <= largest.items && std::ssize(plan.merges()) <= largest.merges);
+    RC_ASSERT(sizes.block_starts <= largest.block_starts);
+    RC_ASSERT(plan.num_partial_rows() <= largest.partial_rows);
+
+    for (size_t i = 0; i < lengths.query.size(); ++i) {
+      lengths.context[i] += 1 - lengths.query[i];
+      lengths.query[i] = 1;
+    }
+    AttentionPlanArgs decodes = lengths.Args();
+    decodes.fixed_launches = true;
+    RC_ASSERT(plan.Build(decodes, options).ok());
+    RC_ASSERT(plan.decodes()->most_items <= largest.items);
+    RC_ASSERT(args.most_seqs * plan.decodes()->units.per_seq() <= largest.merges);
+    RC_ASSERT(plan.num_partial_rows() <= largest.partial_rows);
   }));
 }
 

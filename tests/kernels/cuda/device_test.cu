@@ -78,36 +78,13 @@ TEST_F(DeviceTest, AnEventWaitsForTheWorkBeforeItsLastMark) {
   EXPECT_TRUE(device_->Wait(*event).ok()) << "a second wait for one mark";
 }
 
-// A host function runs between two copies. It reads the result of the first copy and writes the
-// input of the second.
-TEST_F(DeviceTest, CallsTheHostInTheOrderOfTheWork) {
-  const kernels::DeviceBuffer in = *device_->AllocateHost(32 * sizeof(float));
-  const kernels::DeviceBuffer out = *device_->AllocateHost(32 * sizeof(float));
-  ASSERT_TRUE(Add(3.0f).ok());
-  ASSERT_TRUE(device_->CopyToHost(in.data(), numbers_.data(), in.bytes()).ok());
-  ASSERT_TRUE(device_
-                  ->CallHost({.run =
-                                  [&] {
-                                    for (int i = 0; i < 32; ++i) {
-                                      static_cast<float*>(out.data())[i] =
-                                          10.0f * static_cast<float*>(in.data())[i];
-                                    }
-                                  },
-                              .output = out.data(),
-                              .output_bytes = out.bytes()})
-                  .ok());
-  ASSERT_TRUE(device_->CopyToDevice(numbers_.data(), out.data(), out.bytes()).ok());
-  ASSERT_TRUE(Add(1.0f).ok());
-  EXPECT_THAT(numbers_.ToHost(), Each(31.0f));
-}
-
 TEST_F(DeviceTest, GivesTheSecondsOfWhatItHasRun) {
-  const auto seconds = device_->SecondsOf([&] { return Add(1.0f); });
+  const auto seconds = SecondsOf(*device_, [&] { return Add(1.0f); });
   ASSERT_TRUE(seconds.ok()) << seconds.status().ToString();
   EXPECT_GT(*seconds, 0.0);
   EXPECT_LT(*seconds, 60.0);
   EXPECT_THAT(numbers_.ToHost(), Each(1.0f));
-  EXPECT_EQ(device_->SecondsOf([] { return absl::InternalError("no"); }).status().message(), "no");
+  EXPECT_EQ(SecondsOf(*device_, [] { return absl::InternalError("no"); }).status().message(), "no");
 }
 
 // Checks d = a . b^T and d += a . b^T for every type. Rows have gaps between them. `a` and `d`

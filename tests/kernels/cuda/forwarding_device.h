@@ -42,9 +42,6 @@ class ForwardingDevice : public kernels::cuda::Device {
     return device_.LaunchKernel(launch);
   }
   absl::Status Gemm(const kernels::cuda::GemmArgs& args) override { return device_.Gemm(args); }
-  absl::Status CallHost(kernels::cuda::HostWork work) override {
-    return device_.CallHost(std::move(work));
-  }
   absl::StatusOr<std::unique_ptr<kernels::Event>> CreateEvent() override {
     return device_.CreateEvent();
   }
@@ -57,8 +54,9 @@ class ForwardingDevice : public kernels::cuda::Device {
   absl::Status Replay(const kernels::Recording& recording) override {
     return device_.Replay(recording);
   }
-  absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override {
-    return device_.SecondsOf(enqueue);
+  absl::StatusOr<double> SecondsBetween(const kernels::Event& begin,
+                                        const kernels::Event& end) override {
+    return device_.SecondsBetween(begin, end);
   }
   absl::StatusOr<kernels::cuda::TensorMap> MakeTensorMap(
       const kernels::cuda::TensorMapSpec& spec) override {

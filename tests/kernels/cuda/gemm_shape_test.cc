@@ -4,6 +4,8 @@
 
 #include "gtest/gtest.h"
 
+#include "kernels/row_bucket.h"
+
 namespace quire::kernels::cuda {
 namespace {
 

@@ -224,24 +224,6 @@ TEST_F(LateWorkTest, AWaitForAnEventReportsAFaultBeforeItsMark) {
   EXPECT_THAT(Wait(), HasSubstr("the source of a copy")) << "the first fault stays";
 }
 
-TEST_F(LateWorkTest, TheHostIsCalledLateAndNobodyTouchesItsOutputUntilThen) {
-  int calls = 0;
-  auto output = std::make_unique<int>(1);
-  const kernels::cuda::HostWork work{
-      .run = [&] { *output = ++calls; }, .output = output.get(), .output_bytes = sizeof(int)};
-  ASSERT_TRUE(device_.CallHost(work).ok());
-  EXPECT_EQ(calls, 0);
-  if (emulator::kAddressSanitizer) {
-    EXPECT_TRUE(emulator::AsanIsPoisoned(output.get()));
-  } else {
-    EXPECT_EQ(*output, -1) << "poison";
-  }
-  EXPECT_EQ(Wait(), "");
-  EXPECT_EQ(*output, 1);
-  EXPECT_EQ(device_.Record([&] { return device_.CallHost(work); }).status().code(),
-            absl::StatusCode::kFailedPrecondition);
-}
-
 TEST_F(LateWorkTest, ARecordingKeepsItsParameters) {
   int variant = 1;
   const auto recording = device_.Record([&] { return Store(variant); });

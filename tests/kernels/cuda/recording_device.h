@@ -3,12 +3,16 @@
 // An emulated device that keeps a log of launches, replays and steps in flight.
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "kernels/cuda/emulator/emulated_device.h"
+#include "kernels/row_bucket.h"
 
 namespace quire::testing {
 
@@ -30,6 +34,10 @@ struct DeviceLog {
   int64_t marks = 0, most_marks = 0;
   int64_t replays = 0;
   std::vector<HostCalls> steps;  // a runner marks the end of each step
+  // The buckets of rows, the columns and the depth of each product.
+  std::set<std::array<int64_t, 3>> products;
+  // If set, the time that the device tells between two marks.
+  std::optional<double> seconds_between;
 };
 
 class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
@@ -40,6 +48,15 @@ class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
     log_.shared_bytes.push_back(launch.config.shared_bytes);
     if (!is_recording_) ++step_.launches;
     return EmulatedDevice::LaunchKernel(launch);
+  }
+  absl::Status Gemm(const kernels::cuda::GemmArgs& args) override {
+    log_.products.insert({kernels::RowBucket(args.m), args.n, args.k});
+    return EmulatedDevice::Gemm(args);
+  }
+  absl::StatusOr<double> SecondsBetween(const kernels::Event& begin,
+                                        const kernels::Event& end) override {
+    if (log_.seconds_between) return *log_.seconds_between;
+    return EmulatedDevice::SecondsBetween(begin, end);
   }
   absl::StatusOr<kernels::DeviceBuffer> Allocate(int64_t bytes) override {
     ++step_.allocations;
