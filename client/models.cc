@@ -19,6 +19,7 @@ std::string Describe(const v1::ModelInfo& model) {
       model.head_dim());
   absl::StrAppendFormat(&out, "  context       %d tokens served, %d trained\n",
                         model.max_model_len(), model.max_position_embeddings());
+  absl::StrAppendFormat(&out, "  activations   %s\n", model.activation_dtype());
   absl::StrAppendFormat(&out, "  KV cache      %s, %d bytes a token\n", model.kv_dtype(),
                         model.kv_bytes_per_token());
   absl::StrAppendFormat(&out, "  vocabulary    %d tokens, %s, ends at %s\n", model.vocab_size(),

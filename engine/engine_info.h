@@ -53,6 +53,7 @@ struct ModelInfo {
   std::string name;              // as served
   std::string architecture;      // such as "llama"
   std::string weight_type;       // such as "Q4_1"
+  std::string activation_dtype;  // such as "bf16"
   std::string kv_dtype;          // such as "f16"
   int64_t num_parameters = 0;
   int64_t weight_bytes = 0;
@@ -77,6 +78,7 @@ struct ServerInfo {
   std::string isa_path;  // such as "amx"
   std::string numerics;  // names the exact arithmetic, such as "cpu-2"; see control_service.proto
   int32_t num_threads = 0;
+  std::string pci_bus_id;  // of the GPU that computes; empty: none
   int32_t block_size = 0;
   int64_t num_blocks = 0;
   int64_t kv_cache_bytes = 0;

@@ -255,6 +255,7 @@ v1::ModelInfo ToProto(const engine::ModelInfo& info) {
   out.set_name(base::LossyUtf8(info.name));
   out.set_architecture(info.architecture);
   out.set_weight_type(info.weight_type);
+  out.set_activation_dtype(info.activation_dtype);
   out.set_kv_dtype(info.kv_dtype);
   out.set_num_parameters(ToWireTotal(info.num_parameters));
   out.set_weight_bytes(ToWireTotal(info.weight_bytes));
