@@ -50,6 +50,7 @@ struct BackendInfo {
   // wait for them.
   int32_t pipeline_depth = 0;
   int64_t memory_bytes = 0;  // of a device, all of it; 0: unknown
+  std::string pci_bus_id;    // of a GPU, such as "0000:17:00.0"
   bool records = false;      // true: Record and Replay work, and save the host time
 };
 

@@ -26,6 +26,7 @@
 #include "server/config/server_config.h"
 #include "server/config/tls_files.h"
 #include "server/door/door.h"
+#include "server/gpu/gpu_watch.h"
 #include "server/grpc/grpc_server.h"
 #include "server/grpc/library_logs.h"
 #include "server/health/health.h"
@@ -196,6 +197,16 @@ class ServedTls {
   GrpcServer* server_ ABSL_GUARDED_BY(mu_) = nullptr;  // not owned
 };
 
+// Returns null if there is no GPU, or nothing to watch it with.
+std::unique_ptr<GpuWatch> WatchGpu(const engine::ServerInfo& info) {
+  if (info.pci_bus_id.empty()) return nullptr;
+  absl::StatusOr<std::unique_ptr<GpuWatch>> watch = GpuWatch::Start(info.pci_bus_id);
+  if (watch.ok()) return *std::move(watch);
+  Log(LogLevel::kWarning, "server", "the metrics lack those of the GPU",
+      {{"because", std::string(watch.status().message())}});
+  return nullptr;
+}
+
 // The exit status of a server whose device is lost. A new process may find the device well again.
 constexpr int kDeviceLostStatus = 3;
 
@@ -219,6 +230,7 @@ absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credent
   OpenCalls open_calls;
   door::DoorCounters door_counters;
   std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<GpuWatch> gpu;  // set before `health` has the engine
   Health health(config.watchdog_timeout, egress);
   std::atomic<bool> leaving = false;
   std::unique_ptr<AdminServer> admin;
@@ -236,16 +248,19 @@ absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credent
              .metrics =
                  [&] {
                    const engine::Engine* e = health.engine();
-                   return e == nullptr ? std::string()
-                                       : MetricsExporter(*e, counters, open_calls, door_counters,
-                                                         served_tls.not_after())
-                                             .Text();
+                   return e == nullptr
+                              ? std::string()
+                              : MetricsExporter(*e, counters, open_calls, door_counters,
+                                                served_tls.not_after(),
+                                                gpu ? std::optional(gpu->readings()) : std::nullopt)
+                                    .Text();
                  }}));
   }
   engine::EngineConfig engine_config = config.engine;
   // The requests that run get their errors while the server drains.
   engine_config.on_device_lost = [] { ::kill(::getpid(), SIGTERM); };
   ASSIGN_OR_RETURN(engine, engine::Engine::Create(engine_config));
+  gpu = WatchGpu(engine->server_info());
   ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
                    GrpcServer::Start(config, credentials.tls,
                                      {.engine = *engine,

@@ -40,6 +40,7 @@ class CudaBackend final : public Backend {
             .host_memory = false,
             .pipeline_depth = pipeline_depth_,
             .memory_bytes = device_->info().memory_bytes,
+            .pci_bus_id = device_->info().pci_bus_id,
             .records = records_};
   }
   DType activation_dtype() const override { return activation_dtype_; }

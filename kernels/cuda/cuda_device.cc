@@ -25,6 +25,10 @@ absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
   RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, ordinal), "reading the device"));
   DeviceInfo info;
   info.name = properties.name;
+  char pci_bus_id[16] = {};
+  RETURN_IF_ERROR(ToStatus(cudaDeviceGetPCIBusId(pci_bus_id, sizeof(pci_bus_id), ordinal),
+                           "reading the device's PCI bus id"));
+  info.pci_bus_id = pci_bus_id;
   info.compute_capability = properties.major * 10 + properties.minor;
   info.num_sms = properties.multiProcessorCount;
   info.shared_bytes_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);

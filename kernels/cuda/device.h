@@ -27,6 +27,7 @@ namespace quire::kernels::cuda {
 
 struct DeviceInfo {
   std::string name;
+  std::string pci_bus_id;      // such as "0000:17:00.0"
   int compute_capability = 0;  // 90 for 9.0
   int num_sms = 0;
   int64_t shared_bytes_per_block = 0;  // the most that one block may use

@@ -168,16 +168,58 @@ void AddDoor(const door::DoorCounters& door, std::vector<MetricFamily>& families
                          .Take());
 }
 
+// Values that the GPU does not tell have no series.
+void AddGpu(const GpuReadings& gpu, std::vector<MetricFamily>& families) {
+  const auto add = [&]<typename... Series>(MetricType type, const char* name, const char* help,
+                                           const Series&... series) {
+    Family family(name, type, help);
+    const auto add_one = [&](const auto& value, Labels labels) {
+      if (value) family.Add(*value, std::move(labels));
+      return value.has_value();
+    };
+    const bool any = (add_one(series.first, series.second) | ...);
+    if (any) families.push_back(family.Take());
+  };
+  using Whole = std::pair<std::optional<int64_t>, Labels>;
+  using Real = std::pair<std::optional<double>, Labels>;
+  add(MetricType::Gauge, "quire_gpu_memory_bytes", "The GPU's memory, of all processes.",
+      Whole(gpu.memory_used_bytes, {{"kind", "used"}}),
+      Whole(gpu.memory_total_bytes, {{"kind", "total"}}));
+  add(MetricType::Gauge, "quire_gpu_busy_ratio",
+      "Part of the last second or less in which the GPU computed, or accessed its memory.",
+      Real(gpu.busy_ratio, {{"unit", "compute"}}),
+      Real(gpu.memory_busy_ratio, {{"unit", "memory"}}));
+  add(MetricType::Gauge, "quire_gpu_clock_hertz", "Present clocks of the GPU.",
+      Whole(gpu.sm_clock_hz, {{"clock", "sm"}}), Whole(gpu.memory_clock_hz, {{"clock", "memory"}}));
+  add(MetricType::Gauge, "quire_gpu_temperature_celsius", "Temperature of the GPU.",
+      Whole(gpu.temperature_celsius, {}));
+  add(MetricType::Gauge, "quire_gpu_power_watts", "Power that the GPU draws.",
+      Real(gpu.power_watts, {}));
+  add(MetricType::Counter, "quire_gpu_ecc_errors_total",
+      "ECC errors of the GPU's memory since its driver started.",
+      Whole(gpu.corrected_ecc_errors, {{"kind", "corrected"}}),
+      Whole(gpu.uncorrected_ecc_errors, {{"kind", "uncorrected"}}));
+  add(MetricType::Counter, "quire_gpu_xid_errors_total",
+      "Errors that the GPU's driver reported since the server started.", Whole(gpu.xid_errors, {}));
+  add(MetricType::Gauge, "quire_gpu_last_xid",
+      "Number of the last error that the driver reported; see NVIDIA's list of Xid errors.",
+      Whole(gpu.last_xid, {}));
+  add(MetricType::Gauge, "quire_gpu_readings_age_seconds",
+      "Time since the values of the GPU were read; it grows when the driver hangs.",
+      Real(absl::ToDoubleSeconds(gpu.age), {}));
+}
+
 }  // namespace
 
 MetricsExporter::MetricsExporter(const engine::Engine& engine, const RpcCounters& counters,
                                  const OpenCalls& open_calls, const door::DoorCounters& door,
-                                 absl::Time certificate_expiry)
+                                 absl::Time certificate_expiry, std::optional<GpuReadings> gpu)
     : engine_(engine),
       counters_(counters),
       open_calls_(open_calls),
       door_(door),
-      certificate_expiry_(certificate_expiry) {}
+      certificate_expiry_(certificate_expiry),
+      gpu_(gpu) {}
 
 std::string MetricsExporter::Text() const {
   std::vector<MetricFamily> families;
@@ -194,6 +236,7 @@ std::string MetricsExporter::Text() const {
                            .Add(absl::ToUnixSeconds(certificate_expiry_))
                            .Take());
   }
+  if (gpu_) AddGpu(*gpu_, families);
   const engine::ServerInfo& server = engine_.server_info();
   families.push_back(
       Family("quire_build_info", MetricType::Gauge, "Always 1; its labels describe the server.")

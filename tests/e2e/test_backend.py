@@ -4,6 +4,7 @@ import collections
 import re
 import shutil
 import subprocess
+import time
 import unittest
 
 import grpc
@@ -59,7 +60,8 @@ class BackendTest(unittest.TestCase):
         self.addCleanup(server.stop)
         client = Client(server.address)
         self.addCleanup(client.close)
-        self.assertEqual(client.model_info().kv_dtype, "f16")
+        model = client.model_info()
+        self.assertEqual((model.activation_dtype, model.kv_dtype), ("f16", "f16"))
 
     def test_the_cache_gets_what_is_left_of_the_device(self):
         """Of the emulated device's GiB."""
@@ -70,6 +72,23 @@ class BackendTest(unittest.TestCase):
         cache = client.server_info().kv_cache_bytes
         self.assertLessEqual(cache, 256 << 20)
         self.assertGreater(cache, 250 << 20)
+
+    def test_the_metrics_of_the_gpu(self):
+        """With a library in the place of the driver's NVML, and without any."""
+        nvml = harness.BIN.parent / "tests/fake_nvml"
+        self.assertTrue((nvml / "libnvidia-ml.so.1").exists())
+        server = Server("--backend", "cuda-emulated", LD_LIBRARY_PATH=str(nvml)).ready()
+        self.addCleanup(server.stop)
+        deadline = time.monotonic() + harness.DEADLINE
+        while (metrics := server.metrics()).get("quire_gpu_clock_hertz{clock=\"sm\"}") is None:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+        self.assertEqual(metrics["quire_gpu_memory_bytes{kind=\"used\"}"], 60 << 30)
+        self.assertEqual(metrics["quire_gpu_xid_errors_total"], 0)
+        server = Server("--backend", "cuda-emulated").ready()
+        self.addCleanup(server.stop)
+        self.assertIn("the metrics lack those of the GPU", server.log())
+        self.assertFalse([name for name in server.metrics() if name.startswith("quire_gpu")])
 
     def test_a_gpu_that_is_not_there(self):
         for name, says in (("cuda-emulated:1", "want GPU 1, got 1 GPU"), ("cuda-emulated:64", "want a GPU in 0..63"),

@@ -25,7 +25,7 @@ import sys
 ORDER = {
     "engine": ["request", "kv", "frontend", "admission", "scheduler", "batch", "model", "runner",
                "output"],
-    "server": ["identity", "config", "door", "call", "health", "http", "grpc"],
+    "server": ["identity", "config", "door", "call", "gpu", "health", "http", "grpc"],
     "text": ["tokenizer", "jinja"],
 }
 ROOMS = ("server", "client", "tools", "convert", "engine", "files", "text", "kernels", "base")

@@ -52,6 +52,39 @@ Exposition ParseExposition(const std::string& text) {
   return out;
 }
 
+TEST(MetricsExporterTest, ShowsWhatTheGpuTells) {
+  const FakeEngine engine;
+  const RpcCounters counters;
+  const OpenCalls open_calls;
+  const door::DoorCounters door;
+  const auto text = [&](std::optional<GpuReadings> gpu) {
+    return MetricsExporter(engine, counters, open_calls, door, absl::InfiniteFuture(), gpu).Text();
+  };
+  EXPECT_FALSE(absl::StrContains(text(std::nullopt), "quire_gpu"));
+  const Exposition shown = ParseExposition(text(GpuReadings{.memory_used_bytes = 60,
+                                                            .memory_total_bytes = 80,
+                                                            .busy_ratio = 0.5,
+                                                            .sm_clock_hz = 1'755'000'000,
+                                                            .uncorrected_ecc_errors = 2,
+                                                            .xid_errors = 3,
+                                                            .last_xid = 79,
+                                                            .age = absl::Milliseconds(1500)}));
+  const std::map<std::string, double> want = {
+      {"quire_gpu_memory_bytes{kind=\"used\"}", 60},
+      {"quire_gpu_memory_bytes{kind=\"total\"}", 80},
+      {"quire_gpu_busy_ratio{unit=\"compute\"}", 0.5},
+      {"quire_gpu_clock_hertz{clock=\"sm\"}", 1'755'000'000},
+      {"quire_gpu_ecc_errors_total{kind=\"uncorrected\"}", 2},
+      {"quire_gpu_xid_errors_total", 3},
+      {"quire_gpu_last_xid", 79},
+      {"quire_gpu_readings_age_seconds", 1.5}};
+  std::map<std::string, double> got;
+  for (const auto& [name, value] : shown.samples) {
+    if (absl::StartsWith(name, "quire_gpu")) got[name] = value;
+  }
+  EXPECT_EQ(got, want);
+}
+
 TEST(MetricsExporterTest, SaysWhenTheCertificateExpires) {
   const FakeEngine engine;
   const RpcCounters counters;
