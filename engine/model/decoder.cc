@@ -7,6 +7,7 @@
 #include "engine/model/decoder_weights.h"
 #include "engine/model/layers/device_input.h"
 #include "engine/model/layers/step_recordings.h"
+#include "engine/model/shard.h"
 
 namespace quire::engine {
 namespace {
@@ -21,8 +22,12 @@ struct Activations {
 
 class Decoder final : public Model {
  public:
-  Decoder(const ModelConfig& config, DecoderWeights weights, kernels::Backend& backend)
-      : config_(config), weights_(std::move(weights)), backend_(backend) {}
+  Decoder(ModelConfig config, DecoderWeights weights, kernels::Backend& backend,
+          kernels::Communicator* communicator)
+      : config_(std::move(config)),
+        weights_(std::move(weights)),
+        backend_(backend),
+        communicator_(communicator) {}
 
   // Allocates the memory that a step needs beside the weights.
   absl::Status Reserve(const StepLimits& limits);
@@ -50,11 +55,14 @@ class Decoder final : public Model {
   absl::Status NormAndMlpUp(const Layer& layer, int64_t num_tokens);
   // Adds the outputs of the layer's mixture and of its shared network, if any, to the residual.
   absl::Status Experts(const Layer& layer, int64_t num_tokens);
-  // Multiplies `input` by `weight` and adds `bias`. Without a post norm, adds the result to the
-  // residual. With one, writes the norm of the result into act_.branch, which is added to the
-  // residual at its next norm.
+  // Multiplies `input` by `weight`, adds `bias`, and sums over the ranks. Without a post norm, adds
+  // the result to the residual. With one, writes the norm of the result into act_.branch, which is
+  // added to the residual at its next norm.
   absl::Status AddToHidden(TensorView input, const Weight& weight, const Parameter& bias,
                            const NormParameters& post_norm);
+  absl::Status SumOverRanks(const TensorView& tensor) {
+    return communicator_ == nullptr ? absl::OkStatus() : communicator_->AllReduceSum(tensor);
+  }
   // Adds act_.branch to the residual if branch_waits_ is set. Returns the norm of the residual.
   absl::StatusOr<TensorView> NormedHidden(int64_t num_tokens, const NormParameters& norm);
   // Writes the norm of each row of `input` into `out`. If a residual is given, first adds `input`
@@ -75,7 +83,8 @@ class Decoder final : public Model {
 
   const ModelConfig config_;
   const DecoderWeights weights_;
-  kernels::Backend& backend_;  // not owned
+  kernels::Backend& backend_;                  // not owned
+  kernels::Communicator* const communicator_;  // not owned; null: the model is on one device
 
   // Step thread only.
   Activations act_;
@@ -245,15 +254,20 @@ absl::Status Decoder::AddToHidden(TensorView input, const Weight& weight, const 
                                   const NormParameters& post_norm) {
   const int64_t num_tokens = input.dim(0);
   if (post_norm.weight.view.empty()) {
-    return backend_.Linear({.out = Hidden(num_tokens),
-                            .input = input,
-                            .weight = weight.get(),
-                            .bias = bias.view,
-                            .residual = Hidden(num_tokens)});
+    // Rank 0 adds the residual, which all ranks have, once.
+    const bool adds_residual = communicator_ == nullptr || communicator_->rank().index == 0;
+    RETURN_IF_ERROR(
+        backend_.Linear({.out = Hidden(num_tokens),
+                         .input = input,
+                         .weight = weight.get(),
+                         .bias = bias.view,
+                         .residual = adds_residual ? Hidden(num_tokens) : TensorView()}));
+    return SumOverRanks(Hidden(num_tokens));
   }
   const TensorView branch = Branch(num_tokens);
   RETURN_IF_ERROR(
       backend_.Linear({.out = branch, .input = input, .weight = weight.get(), .bias = bias.view}));
+  RETURN_IF_ERROR(SumOverRanks(branch));
   branch_waits_ = true;
   return Norm(branch, branch, post_norm);
 }
@@ -335,14 +349,14 @@ absl::Status Decoder::Experts(const Layer& layer, int64_t num_tokens) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Model>> CreateDecoder(const ModelConfig& config,
-                                                     const files::WeightMap& weights,
-                                                     const TensorNames& names,
-                                                     kernels::Backend& backend,
-                                                     const StepLimits& limits) {
+absl::StatusOr<std::unique_ptr<Model>> CreateDecoder(
+    const ModelConfig& config, const files::WeightMap& weights, const TensorNames& names,
+    kernels::Backend& backend, const StepLimits& limits, kernels::Communicator* communicator) {
+  const kernels::Rank rank = communicator == nullptr ? kernels::Rank() : communicator->rank();
+  ASSIGN_OR_RETURN(ModelConfig part, Shard(config, rank));
   ASSIGN_OR_RETURN(DecoderWeights loaded,
-                   LoadDecoderWeights(config, weights, names, backend, limits));
-  auto model = std::make_unique<Decoder>(config, std::move(loaded), backend);
+                   LoadDecoderWeights(config, rank, weights, names, backend, limits));
+  auto model = std::make_unique<Decoder>(std::move(part), std::move(loaded), backend, communicator);
   RETURN_IF_ERROR(model->Reserve(limits));
   return model;
 }

@@ -57,6 +57,7 @@ enum class ParameterRole {
 struct StoredParameter {
   std::vector<NamedRows> parts = {};  // empty: the model has no such parameter
   int64_t cols = 0;                   // 0: the parameter is a vector
+  RowRange wanted_cols = {};          // of a matrix; empty: all
   float offset = 0.0f;                // added to each element of a vector
   float factor = 1.0f;                // of each element of a vector, after the offset is added
   ParameterRole role = ParameterRole::kOther;

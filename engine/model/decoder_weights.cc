@@ -9,6 +9,7 @@
 #include "engine/model/decoder_tensors.h"
 #include "engine/model/query_scales.h"
 #include "engine/model/rope_table.h"
+#include "engine/model/shard.h"
 #include "kernels/alibi_slopes.h"
 #include "kernels/quant/float16.h"
 
@@ -47,7 +48,8 @@ absl::StatusOr<Layer> LoadLayer(ParameterLoader& loader, const LayerTensors& sto
 }
 
 absl::Status LoadPositions(ParameterLoader& loader, const ModelConfig& config,
-                           const StepLimits& limits, DecoderWeights& out) {
+                           const kernels::Rank& rank, const StepLimits& limits,
+                           DecoderWeights& out) {
   const int64_t positions = limits.max_model_len;
   if (config.learned_positions) {
     if (positions <= config.max_position_embeddings) return absl::OkStatus();
@@ -61,7 +63,9 @@ absl::Status LoadPositions(ParameterLoader& loader, const ModelConfig& config,
     if (config.alibi_is_rounded) {
       for (float& slope : slopes) slope = kernels::Bf16ToF32(kernels::F32ToBf16(slope));
     }
-    ASSIGN_OR_RETURN(out.alibi_slopes, loader.Upload(slopes));
+    const RowRange own = ShareOf(rank, heads);
+    ASSIGN_OR_RETURN(out.alibi_slopes,
+                     loader.Upload({slopes.begin() + own.begin, slopes.begin() + own.end}));
     return absl::OkStatus();
   }
   for (const RopeConfig& rope : config.ropes) {
@@ -100,13 +104,13 @@ absl::Status LoadQkNorms(ParameterLoader& loader, const LayerTensors& stored,
 
 }  // namespace
 
-absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
-                                                  const files::WeightMap& weights,
-                                                  const TensorNames& names,
-                                                  kernels::Backend& backend,
-                                                  const StepLimits& limits) {
-  const DecoderTensors stored = FindTensors(config, names, HasTensorIn(weights));
+absl::StatusOr<DecoderWeights> LoadDecoderWeights(
+    const ModelConfig& config, const kernels::Rank& rank, const files::WeightMap& weights,
+    const TensorNames& names, kernels::Backend& backend, const StepLimits& limits) {
+  ASSIGN_OR_RETURN(const ModelConfig part, Shard(config, rank));
+  DecoderTensors stored = FindTensors(config, names, HasTensorIn(weights));
   RETURN_IF_ERROR(CheckTensors(stored, weights, names, config.architecture));
+  ShardTensors(config, rank, stored);
   ParameterLoader loader(weights, backend);
   DecoderWeights out;
   ASSIGN_OR_RETURN(out.embedding, loader.Matrix(stored.embedding));
@@ -116,13 +120,13 @@ absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
   RETURN_IF_ERROR(LoadNorm(loader, stored.final_norm, out.final_norm));
   for (const LayerTensors& layer : stored.layers) {
     ASSIGN_OR_RETURN(Layer loaded, LoadLayer(loader, layer));
-    loaded.spec = config.layers[out.layers.size()];
+    loaded.spec = part.layers[out.layers.size()];
     RETURN_IF_ERROR(LoadQkNorms(loader, layer, loaded.spec.attention, loaded));
     out.layers.push_back(std::move(loaded));
   }
   out.num_parameters = loader.num_parameters();
   out.memory = loader.TakeMemory();
-  RETURN_IF_ERROR(LoadPositions(loader, config, limits, out));
+  RETURN_IF_ERROR(LoadPositions(loader, config, rank, limits, out));
   RETURN_IF_ERROR(LoadQueryScales(loader, config, limits, out));
   out.bytes = loader.bytes();
   return out;

@@ -17,6 +17,7 @@
 #include "engine/model/tensor_names.h"
 #include "files/weight_map.h"
 #include "kernels/backend.h"
+#include "kernels/communicator.h"
 #include "kernels/prepared_weight.h"
 
 namespace quire::engine {
@@ -55,12 +56,11 @@ struct DecoderWeights {
   int64_t bytes = 0;  // the result of Model::weight_bytes
 };
 
-// Loads all parameters, for limits.max_model_len positions. Returns NotFound or InvalidArgument,
-// naming the tensor, if a tensor is missing, has another shape, or would be left out.
-absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
-                                                  const files::WeightMap& weights,
-                                                  const TensorNames& names,
-                                                  kernels::Backend& backend,
-                                                  const StepLimits& limits);
+// Loads all parameters of the rank's part of the model that `config` describes, for
+// limits.max_model_len positions. Returns NotFound or InvalidArgument, naming the tensor, if a
+// tensor is missing, has another shape, or would be left out.
+absl::StatusOr<DecoderWeights> LoadDecoderWeights(
+    const ModelConfig& config, const kernels::Rank& rank, const files::WeightMap& weights,
+    const TensorNames& names, kernels::Backend& backend, const StepLimits& limits);
 
 }  // namespace quire::engine

@@ -68,6 +68,10 @@ bug("g07", "what a request drew after its end is shown", "if (sequence.finish_re
 bug("g16", "the pacer learns the time that the host took", "std::min(now - step.begin, result_.since_previous)",
     "(BUG ? now - step.begin : std::min(now - step.begin, result_.since_previous))", "cuda_engine_test:*Pacer*")
 
+bug, drop = source("server/gpu/gpu_watch.cc", "gpu_watch_test")
+drop("g17", "errors of the GPU are not counted", "xid_errors_ = xid_errors_.value_or(0) + 1;")
+bug("g18", "the end waits for a driver that hangs", "if (reader_->Stop()) {", "if (reader_->Stop() || BUG) {")
+
 # --- Models.
 
 bug, drop = source("engine/model/architectures/phi3_small.cc", "decoder_test:*AgreeWithTheReference*")
@@ -75,6 +79,17 @@ bug("h01", "the other layers of a Phi-3-small are dense", "(index + 1) % dense",
 bug, drop = source("engine/model/layers/rewritten_matrix.cc", "decoder_test:*AgreeWithTheReference*")
 bug("h02", "a gate that alternates with the rest stays where it is",
     "PlaceInTurns(row, matrix.rows)) *", "BUG ? row : PlaceInTurns(row, matrix.rows)) *")
+
+bug, drop = source("engine/model/decoder.cc", "decoder_test:ShardTest*")
+bug("h03", "every rank adds the residual", "communicator_->rank().index == 0;", "communicator_->rank().index == 0 || BUG;")
+drop("h04", "the network's outputs are not summed over ranks", "RETURN_IF_ERROR(SumOverRanks(branch));")
+bug, drop = source("engine/model/decoder_weights.cc", "decoder_test:ShardTest*")
+bug("h05", "each rank has the slopes of the first heads", "slopes.begin() + own.begin, slopes.begin() + own.end",
+    "slopes.begin() + (BUG ? 0 : own.begin), slopes.begin() + (BUG ? own.end - own.begin : own.end)")
+bug, drop = source("engine/model/shard.cc", "decoder_test:ShardTest*")
+bug("h06", "each rank has the first KV heads", "Moved(Scaled(kv_heads, attention.key_dim), attention.q_size())",
+    "Moved(Scaled(BUG ? RowRange{0, kv_heads.end - kv_heads.begin} : kv_heads, attention.key_dim), attention.q_size())")
+bug("h07", "the bias of an output is added by every rank", "if (rank.index == 0) return;", "if (rank.index == 0 || BUG) return;")
 
 # --- The KV cache's blocks.
 

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
+
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "engine/model/layers/rewritten_matrix.h"
 #include "kernels/quant/dequantize.h"
 
@@ -17,13 +21,16 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix
   std::vector<std::vector<std::byte>> memory;
   int64_t file_bytes = 0;
   for (const NamedRows& part : stored.parts) {
-    ASSIGN_OR_RETURN(const kernels::WeightView view, Whole(part, cols, memory));
+    ASSIGN_OR_RETURN(kernels::WeightView view, Whole(part, cols, memory));
+    if (stored.wanted_cols.end > 0) {
+      ASSIGN_OR_RETURN(view, Columns(view, stored.wanted_cols, memory));
+    }
     const size_t row_bytes = view.bytes.size() / static_cast<size_t>(view.rows);
     for (const RowRange& range : RangesOf(part)) {
       const auto begin = static_cast<size_t>(range.begin), end = static_cast<size_t>(range.end);
       views.push_back({view.type, range.end - range.begin, view.cols,
                        view.bytes.subspan(begin * row_bytes, (end - begin) * row_bytes)});
-      num_parameters_ += views.back().rows * cols;
+      num_parameters_ += views.back().rows * view.cols;
       file_bytes += std::ssize(views.back().bytes);
     }
   }
@@ -48,6 +55,27 @@ absl::StatusOr<kernels::WeightView> ParameterLoader::Whole(
   weights_.DropPages(view.bytes);
   memory.push_back(std::move(bytes));
   return kernels::WeightView{view.type, view.rows * view.cols / cols, cols, memory.back()};
+}
+
+absl::StatusOr<kernels::WeightView> ParameterLoader::Columns(
+    const kernels::WeightView& matrix, const RowRange& cols,
+    std::vector<std::vector<std::byte>>& memory) {
+  const kernels::WeightTypeTraits& traits = kernels::Traits(matrix.type);
+  if (cols.begin % traits.block_elements != 0 || cols.end % traits.block_elements != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "columns of a matrix: want multiples of ", traits.block_elements, ", as ",
+        base::ToAbsl(traits.name), " is stored in blocks, got ", cols.begin, " to ", cols.end));
+  }
+  const auto bytes_of = [&](int64_t n) {
+    return static_cast<size_t>(n / traits.block_elements * traits.block_bytes);
+  };
+  const size_t row_bytes = bytes_of(matrix.cols), wanted_bytes = bytes_of(cols.end - cols.begin);
+  std::vector<std::byte>& out = memory.emplace_back(matrix.rows * wanted_bytes);
+  for (size_t row = 0; row < static_cast<size_t>(matrix.rows); ++row) {
+    std::memcpy(out.data() + row * wanted_bytes,
+                matrix.bytes.data() + row * row_bytes + bytes_of(cols.begin), wanted_bytes);
+  }
+  return kernels::WeightView{matrix.type, matrix.rows, cols.end - cols.begin, out};
 }
 
 absl::StatusOr<std::vector<float>> ParameterLoader::Piece(const NamedRows& part) const {

@@ -51,6 +51,12 @@ class ParameterLoader {
   absl::StatusOr<kernels::WeightView> Whole(const NamedRows& part, int64_t cols,
                                             std::vector<std::vector<std::byte>>& memory) const;
 
+  // Returns a copy, in `memory`, of some columns of a matrix. Returns InvalidArgument if the
+  // columns begin or end inside a block of the weight type.
+  static absl::StatusOr<kernels::WeightView> Columns(const kernels::WeightView& matrix,
+                                                     const RowRange& cols,
+                                                     std::vector<std::vector<std::byte>>& memory);
+
   const files::WeightMap& weights_;
   kernels::Backend& backend_;
   std::vector<std::vector<std::byte>> memory_;

@@ -80,10 +80,11 @@ std::vector<GoldenModel> ReadGoldenModels() {
   return goldens;
 }
 
-GoldenRunner::GoldenRunner(const GoldenModel& golden, std::unique_ptr<kernels::Backend> backend)
+GoldenRunner::GoldenRunner(const GoldenModel& golden, std::unique_ptr<kernels::Backend> backend,
+                           kernels::Communicator* communicator)
     : backend_(std::move(backend)),
       runner_(*engine::CreateDecoder(golden.config, *golden.weights, golden.names, *backend_,
-                                     ModelRunner::kLimits),
+                                     ModelRunner::kLimits, communicator),
               *backend_) {}
 
 }  // namespace quire::testing

@@ -10,6 +10,7 @@
 #include "engine/model/model_config.h"
 #include "engine/model/tensor_names.h"
 #include "kernels/backend.h"
+#include "kernels/communicator.h"
 #include "tests/engine/model/golden_logits.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/testing/in_memory_weights.h"
@@ -36,7 +37,9 @@ std::vector<GoldenModel> ReadGoldenModels();
 // A golden model on a backend of its own.
 class GoldenRunner {
  public:
-  GoldenRunner(const GoldenModel& golden, std::unique_ptr<kernels::Backend> backend);
+  // With a communicator, the runner is one rank.
+  GoldenRunner(const GoldenModel& golden, std::unique_ptr<kernels::Backend> backend,
+               kernels::Communicator* communicator = nullptr);
 
   ModelRunner* operator->() { return &runner_; }
 
