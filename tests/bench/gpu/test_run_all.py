@@ -39,7 +39,7 @@ echo '{"testsuites": [{"name": "S", "testsuite": [{"name": "t", "result": "COMPL
 case "$0" in *bad_test) exit 1 ;; esac
 """
 TESTS = ["primitives", "hopper_primitives", "tile_product", "device", "paged_attention", "attn_merge", "step_ops",
-         "attention_reference", "backend", "bad_arguments", "hopper_prefill"]
+         "attention_reference", "backend", "bad_arguments", "prefill_attention"]
 
 
 class RunAllTest(unittest.TestCase):

@@ -461,7 +461,7 @@ TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
 }
 
 TEST(CudaAttentionPlanTest, KeysAndRowsFitInInt32) {
-  constexpr int32_t kMost = std::numeric_limits<int32_t>::max() - 64;
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max() - 128;
   std::vector<int32_t> context = {kMost}, query = {1};
   const AttentionPlanArgs args{
       .context_lens = context, .query_lens = query, .heads = {2, 1, 64, 64}};
@@ -470,10 +470,10 @@ TEST(CudaAttentionPlanTest, KeysAndRowsFitInInt32) {
   EXPECT_EQ(plan.parts()[0].items[0].key_end, kMost);
   context[0] = kMost + 1;
   EXPECT_EQ(plan.Build(args, {}).message(),
-            "plan: want fewer than 2^31 - 64 keys and rows, got 2147483584 and 2");
+            "plan: want fewer than 2^31 - 128 keys and rows, got 2147483520 and 2");
   context[0] = query[0] = 1 << 30;
   EXPECT_EQ(plan.Build(args, {}).message(),
-            "plan: want fewer than 2^31 - 64 keys and rows, got 1073741824 and 2147483648");
+            "plan: want fewer than 2^31 - 128 keys and rows, got 1073741824 and 2147483648");
 }
 
 TEST(CudaAttentionPlanTest, TheBlockTableHoldsTheKeysOfSequencesThatAsk) {

@@ -11,68 +11,15 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/paged_attention.h"
 #include "tests/kernels/cuda/attention_testing.h"
+#include "tests/kernels/cuda/paged_attention_testing.h"
 
 namespace quire::testing {
 namespace {
 
 using kernels::AttentionPattern;
 using kernels::DType;
-using kernels::cuda::CudaAttentionPlan;
-using kernels::cuda::Device;
 using kernels::cuda::kAttentionRowTiles;
-using kernels::cuda::PagedAttentionOp;
-
-struct Answer {
-  std::vector<float> out;          // NaN where nothing was written
-  std::vector<int32_t> row_tiles;  // of the kernels that ran
-  std::vector<int32_t> merges;     // for each sequence, the number of units that were cut
-  int32_t num_partial_rows = 0;
-};
-
-Answer Attend(Device& device, const AttentionCase& c, const AttentionBatch& batch) {
-  AttentionOnDevice on_device(device, batch);
-  PagedAttentionOp op(
-      device, c.fixed_split_keys == 0
-                  ? kernels::cuda::AttentionPlanOptions{}
-                  : kernels::cuda::AttentionPlanOptions{.fixed_split = true,
-                                                        .fixed_split_keys = c.fixed_split_keys});
-  const auto plan = op.Plan(batch.PlanArgs());
-  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
-  if (!plan.ok()) return {};
-  on_device.args.plan = *plan;
-  const absl::Status status = op.Run(on_device.args);
-  EXPECT_TRUE(status.ok()) << status.ToString();
-  const auto& cuda_plan = static_cast<const CudaAttentionPlan&>(**plan);
-  Answer answer{.out = on_device.out.ToHost(),
-                .row_tiles = {},
-                .merges = std::vector<int32_t>(c.sequences.size()),
-                .num_partial_rows = cuda_plan.num_partial_rows()};
-  for (const auto& part : cuda_plan.parts()) answer.row_tiles.push_back(part.row_tiles);
-  for (const auto& merge : cuda_plan.merges()) ++answer.merges[static_cast<size_t>(merge.seq)];
-  return answer;
-}
-
-// Runs a case in every thread order. Checks that the bits are the same each time, and compares the
-// output with float64. If `worst` is given, raises it to the largest ratio of an error to its
-// bound.
-Answer CheckInEveryOrder(const AttentionCase& c, uint64_t seed = 1, double* worst = nullptr) {
-  const AttentionBatch batch(c);
-  Answer first;
-  for (const ThreadOrder order : kAllThreadOrders) {
-    const auto device = MakeDevice(order, seed);
-    Answer answer = Attend(*device, c, batch);
-    if (order == kAllThreadOrders[0]) {
-      first = std::move(answer);
-      const double error = batch.Check(first.out, AttentionWeights::kRounded);
-      if (worst != nullptr) *worst = std::max(*worst, error);
-    } else {
-      EXPECT_TRUE(SameBits(answer.out, first.out)) << "thread order " << static_cast<int>(order);
-    }
-  }
-  return first;
-}
 
 class CudaPagedAttentionTest : public ::testing::TestWithParam<AttentionCase> {};
 
@@ -222,7 +169,7 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
   for (uint64_t seed = 0; seed < kCases; ++seed) {
     const auto [c, pinned] = MakeRandomCase(seed);
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ": " << c);
-    const Answer answer = CheckInEveryOrder(c, seed, &worst);
+    const AttentionAnswer answer = CheckInEveryOrder(c, {.seed = seed, .worst = &worst});
     for (const int32_t row_tiles : answer.row_tiles) {
       kernels_seen.insert({c.dtype, c.head_dim, row_tiles});
     }
@@ -234,7 +181,7 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
       alone.sequences = {c.sequences[pinned]};
       const AttentionBatch crowd(c), single(alone);
       const auto device = MakeDevice(kAllThreadOrders[seed % 3], seed);
-      const Answer want = Attend(*device, alone, single);
+      const AttentionAnswer want = Attend(*device, alone, single);
       EXPECT_TRUE(SameBits(crowd.RowsOf(pinned, answer.out), want.out));
       EXPECT_GT(want.num_partial_rows, 0);
       EXPECT_GT(want.merges[0], 0);
@@ -286,7 +233,7 @@ TEST(CudaPagedAttentionBatchTest, EveryKernelOfListedTilesAgreesWithDoubles) {
         listed.head_dim = 128;
         listed.fixed_split_keys = fixed_split_keys;
         SCOPED_TRACE(::testing::Message() << listed);
-        const Answer answer = CheckInEveryOrder(listed, 1, &worst);
+        const AttentionAnswer answer = CheckInEveryOrder(listed, {.worst = &worst});
         for (const int32_t row_tiles : answer.row_tiles) kernels_seen.insert({dtype, row_tiles});
         num_cut += answer.num_partial_rows > 0 ? 1 : 0;
         if (HasFailure()) return;
@@ -310,7 +257,7 @@ TEST(CudaPagedAttentionBatchTest, AFixedSplitOfItsUsualLengthDoesNotDependOnTheB
   many.sequences = {{50, 20}, {1100, 1, 7}, {333, 1}};
   const AttentionBatch crowd(many);
   const auto device = MakeDevice();
-  const Answer want = Attend(*device, alone, AttentionBatch(alone));
+  const AttentionAnswer want = Attend(*device, alone, AttentionBatch(alone));
   EXPECT_EQ(want.merges, std::vector<int32_t>{1});
   EXPECT_TRUE(SameBits(crowd.RowsOf(1, Attend(*device, many, crowd).out), want.out));
 }
