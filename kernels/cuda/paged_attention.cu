@@ -71,8 +71,9 @@ absl::Status PagedAttentionOp::Check(const Device& device, PrefillAttention pref
   if (prefill == PrefillAttention::kMma || device.info().compute_capability == 90) {
     return absl::OkStatus();
   }
-  return WantGot("prefill attention", "compute capability 9.0 for wgmma",
-                 absl::StrCat(device.info().compute_capability));
+  return WantGot("cuda_attention", "mma, or compute capability 9.0",
+                 absl::StrCat("wgmma on ", device.info().compute_capability / 10, ".",
+                              device.info().compute_capability % 10));
 }
 
 bool PagedAttentionOp::Supports(DType dtype, const AttentionPlanKey& layer) {

@@ -17,15 +17,10 @@
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/attn_params.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/prefill_choice.h"
 #include "kernels/ops/paged_attention.h"
 
 namespace quire::kernels::cuda {
-
-// The kernel of sequences with more than one query token and more than 64 rows (attention_plan.h).
-enum class PrefillAttention : uint8_t {
-  kMma,    // paged_attention.cuh
-  kWgmma,  // prefill_attention.cuh where it has an instance, else as kMma; sm_90a only
-};
 
 class PagedAttentionOp {
  public:

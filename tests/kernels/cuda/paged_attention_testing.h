@@ -3,6 +3,7 @@
 // Runs PagedAttentionOp on the cases of attention_testing.h, and checks its results.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/paged_attention.h"
@@ -32,5 +33,23 @@ struct AttentionCheck {
 // Runs a case in every thread order. Checks that the bits are the same each time, and compares the
 // output with float64.
 AttentionAnswer CheckInEveryOrder(const AttentionCase& c, const AttentionCheck& check = {});
+
+// Returns cases at the borders of what the op does.
+std::vector<AttentionCase> ChosenAttentionCases();
+
+struct RandomAttention {
+  AttentionCase attention;
+  // The index of the sequence whose query length requires the row tile of the seed. With a fixed
+  // split, its context is long enough to be cut into pieces.
+  size_t pinned = 0;
+};
+
+// Chooses head_dim, block_size and row tile by `seed` modulo their numbers; there are 4
+// block_sizes. The dtype alternates from seed to seed, and the alternation is reversed every 4 *
+// head_dims seeds. So 8 * head_dims seeds give every combination of head_dim, block_size and dtype,
+// if the number of head_dims is odd, and 12 * head_dims seeds every combination of head_dim, row
+// tile and dtype, if there are three row tiles.
+RandomAttention RandomAttentionCase(uint64_t seed, std::span<const int32_t> head_dims,
+                                    std::span<const int32_t> row_tiles);
 
 }  // namespace quire::testing

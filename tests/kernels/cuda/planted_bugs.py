@@ -36,8 +36,6 @@ PLANTED = [
      "    if (at.lane == 0) MbarrierArrive(&shared.values_empty[before.index]);\n    WgmmaWait<0>();"),
     ("output scaled while wgmma adds to it", PREFILL, "    WgmmaWait<0>();\n    if (at.lane == 0) MbarrierArrive(&shared.values_empty[before.index]);\n    Rescale(rescale, out);",
      "    Rescale(rescale, out);\n    WgmmaWait<0>();\n    if (at.lane == 0) MbarrierArrive(&shared.values_empty[before.index]);"),
-    ("weights replaced while wgmma reads them", PREFILL, "    weigh(i);\n    WgmmaWait<0>();",
-     "    weigh(i);\n    PackWeights<T>(scores, weights);\n    WgmmaWait<0>();"),
     ("values of the tile whose keys came last", PREFILL, "shared.values[before.index], out", "shared.values[stage.index], out"),
     ("one of eight arrivals missing", PREFILL, "if (at.lane == 0) MbarrierArrive(&shared.keys_empty",
      "if (threadIdx.x % 256 != 0 && at.lane == 0) MbarrierArrive(&shared.keys_empty"),

@@ -27,7 +27,7 @@ AttentionAnswer CheckWithWgmma(const AttentionCase& c, uint64_t seed = 1, double
   return CheckInEveryOrder(c, {.seed = seed, .worst = worst, .prefill = PrefillAttention::kWgmma});
 }
 
-class CudaPrefillAttentionTest : public ::testing::TestWithParam<AttentionCase> {
+class CudaPrefillAttentionBatchTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto device = MakeDevice();
@@ -36,6 +36,9 @@ class CudaPrefillAttentionTest : public ::testing::TestWithParam<AttentionCase> 
     }
   }
 };
+
+class CudaPrefillAttentionTest : public CudaPrefillAttentionBatchTest,
+                                 public ::testing::WithParamInterface<AttentionCase> {};
 
 TEST_P(CudaPrefillAttentionTest, AgreesWithDoublesInEveryThreadOrder) {
   const AttentionAnswer answer = CheckWithWgmma(GetParam());
@@ -71,6 +74,9 @@ INSTANTIATE_TEST_SUITE_P(
                       .num_heads = 1,
                       .block_size = 128,
                       .pattern = AttentionPattern::Window(3)},
+        // The window begins within a block, and the tile with that block is not among the first.
+        AttentionCase{
+            .sequences = {{560, 70}}, .num_heads = 1, .pattern = AttentionPattern::Window(401)},
         AttentionCase{.sequences = {{300, 40}},
                       .num_heads = 2,
                       .head_dim = 128,
@@ -78,6 +84,62 @@ INSTANTIATE_TEST_SUITE_P(
                       .soft_cap = 2.0f,
                       .scale = 0.3f,
                       .alibi = true}));
+
+// The cases of the other kernel, with as many queries as make more than 64 rows where the context
+// is long enough.
+TEST_F(CudaPrefillAttentionBatchTest, CasesOfTheOtherKernelAgreeWithDoubles) {
+  int num_prefills = 0;
+  double worst = 0.0;
+  for (AttentionCase c : ChosenAttentionCases()) {
+    const int32_t fewest = 64 / (c.num_heads / c.num_kv_heads) + 2;
+    for (AttentionSequence& sequence : c.sequences) {
+      if (sequence.query_len == 0) continue;
+      sequence.query_len = std::min(sequence.context_len, std::max(sequence.query_len, fewest));
+    }
+    SCOPED_TRACE(::testing::Message() << c);
+    const AttentionAnswer answer = CheckWithWgmma(c, 1, &worst);
+    num_prefills += answer.row_tiles.back() == kPrefillRowTiles ? 1 : 0;
+    if (HasFailure()) return;
+  }
+  std::printf("the worst error %.2f of its bound\n", worst);
+  EXPECT_EQ(num_prefills, std::ssize(ChosenAttentionCases()));
+}
+
+TEST_F(CudaPrefillAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel) {
+  constexpr uint64_t kCases = QUIRE_RANDOM_CASES;
+  constexpr int32_t kHeadDims[] = {64, 128, 256}, kRowTiles[] = {kPrefillRowTiles};
+  double worst = 0.0;
+  int32_t num_fixed = 0, num_mixed = 0;
+  std::set<std::tuple<DType, int32_t, int32_t>> shapes_seen;
+  for (uint64_t seed = 0; seed < kCases; ++seed) {
+    const auto [c, pinned] = RandomAttentionCase(seed, kHeadDims, kRowTiles);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << ": " << c);
+    const AttentionAnswer answer = CheckWithWgmma(c, seed, &worst);
+    EXPECT_EQ(answer.row_tiles.back(), kPrefillRowTiles);
+    num_mixed += answer.row_tiles.size() > 1 ? 1 : 0;
+    shapes_seen.insert({c.dtype, c.head_dim, c.block_size});
+    if (c.fixed_split_keys > 0) {
+      // The pinned sequence must have the same bits alone as among the other sequences.
+      ++num_fixed;
+      AttentionCase alone = c;
+      alone.sequences = {c.sequences[pinned]};
+      const AttentionBatch crowd(c), single(alone);
+      const auto device = MakeDevice(kAllThreadOrders[seed % 3], seed);
+      const AttentionAnswer want = Attend(*device, alone, single, PrefillAttention::kWgmma);
+      EXPECT_TRUE(SameBits(crowd.RowsOf(pinned, answer.out), want.out));
+      EXPECT_GT(want.num_partial_rows, 0);
+      EXPECT_EQ(answer.merges[pinned], want.merges[0]);
+    }
+    if (HasFailure()) return;
+  }
+  std::printf(
+      "%d cases, %d with a fixed split, %d on both kernels, the worst error %.2f of its bound\n",
+      static_cast<int>(kCases), num_fixed, num_mixed, worst);
+  if (kCases < 24) return;
+  EXPECT_GT(num_fixed, 0);
+  EXPECT_GT(num_mixed, 0);
+  EXPECT_EQ(shapes_seen.size(), 24u);
+}
 
 }  // namespace
 }  // namespace quire::testing
