@@ -64,7 +64,8 @@ sanitizer_cases=(
 # Each entry is a kernel, a suite and a case. Nsight Compute examines the kernel's first launch in that case.
 ncu_cases=(
   "AttnKernel decode decode 64x8192 32/8 d128 bs16" "AttnMergeKernel decode decode 1x131072 32/8 d128 bs16"
-  "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16")
+  "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16"
+  "PrefillAttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16 wgmma")
 
 die() { echo "run_all.sh: $*" >&2; exit 3; }
 compile() {
@@ -208,6 +209,8 @@ phase_ncu() {
   command -v ncu >/dev/null || { skip_phase ncu "no ncu on the PATH"; return 0; }
   for one in "${ncu_cases[@]}"; do
     read -r kernel suite filter <<<"$one"
+    # Only compute capability 9.0 has wgmma.
+    [[ $filter != *wgmma || $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader) == 9.0* ]] || continue
     rm -f "$said"
     ours ncu --clock-control none --section SpeedOfLight --section MemoryWorkloadAnalysis --kernel-name "$kernel" \
       --launch-count 1 --kill yes --csv --log-file "$said" \

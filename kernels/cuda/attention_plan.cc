@@ -79,11 +79,9 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
     ASSIGN_OR_RETURN(const size_t added, AddPart(row_tiles, options));
     num_units += added;
   }
-  if (options.prefill_grid_size > 0) {
-    AttentionPlanOptions prefill = options;
-    prefill.grid_size = options.prefill_grid_size;
-    RETURN_IF_ERROR(AddPart(kPrefillRowTiles, prefill).status());
-  }
+  AttentionPlanOptions prefill = options;
+  prefill.grid_size = options.prefill_grid_size;
+  RETURN_IF_ERROR(AddPart(kPrefillRowTiles, prefill).status());
   if (fixed_launches_) FixLaunches(options, num_units);
   return absl::OkStatus();
 }

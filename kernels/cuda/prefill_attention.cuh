@@ -51,7 +51,8 @@ __device__ __forceinline__ void LoadQueryTile(const AttnParams<T>& p, const Atte
 template <typename T, typename Shape>
 __device__ __forceinline__ void AttendPrefillItem(const AttnParams<T>& p, const AttentionItem& item,
                                                   PrefillShared<Shape>& shared,
-                                                  PrefillStage<Shape::kStages>& stage) {
+                                                  PrefillStage<Shape::kStages>& stage,
+                                                  ConsumerTurns<Shape>& turns) {
   const AttnPlace<Shape> at;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   const unsigned char* const query = shared.query + warpgroup * 64 * 128;
@@ -82,11 +83,13 @@ __device__ __forceinline__ void AttendPrefillItem(const AttnParams<T>& p, const 
     const PrefillStage<Shape::kStages> before = stage;
     stage.Advance();
     MbarrierWait(&shared.keys_full[stage.index], stage.parity);
+    turns.Wait();
     WgmmaFence();
     IssueScores<T, Shape>(query, shared.keys[stage.index], scores);
     MbarrierWait(&shared.values_full[before.index], before.parity);
     WgmmaFence();
     IssueWeightedValues<T, Shape>(weights, shared.values[before.index], out);
+    turns.Pass(at.lane);
     WgmmaWait<1>();
     if (at.lane == 0) MbarrierArrive(&shared.keys_empty[stage.index]);
     weigh(i);
@@ -120,6 +123,8 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
       MbarrierInit(&shared.keys_empty[stage], kPrefillConsumers / 32);
       MbarrierInit(&shared.values_empty[stage], kPrefillConsumers / 32);
     }
+    MbarrierInit(&shared.turns[0], 4);
+    MbarrierInit(&shared.turns[1], 4);
     FenceMbarrierInit();
   }
   __syncthreads();
@@ -133,10 +138,11 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   } else {
     GrowRegisters<224>();
     PrefillStage<Shape::kStages> stage;
+    ConsumerTurns<Shape> turns(shared, thread / 128);
     const int last_item = p.block_starts[blockIdx.x + 1];
     for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {
       const AttentionItem item = p.items[i];
-      AttendPrefillItem(p, item, shared, stage);
+      AttendPrefillItem(p, item, shared, stage, turns);
     }
   }
   GridDependencyLaunch();

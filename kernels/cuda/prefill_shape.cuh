@@ -44,6 +44,37 @@ struct PrefillShared {
   unsigned char values[Shape::kStages][Shape::kTileBytes];
   uint64_t keys_full[Shape::kStages], keys_empty[Shape::kStages];
   uint64_t values_full[Shape::kStages], values_empty[Shape::kStages];
+  uint64_t turns[2];  // of each consumer warpgroup
+};
+
+// The turns of the consumer warpgroups: one issues its products of a tile, then the other. So the
+// softmax of one overlaps with the products of the other (FlashAttention-3, arXiv:2407.08608). Both
+// take as many turns. At head_dim 256, the products take so much longer than the softmax that
+// FlashAttention-3 leaves their order to the GPU, and so does this kernel.
+template <typename Shape>
+class ConsumerTurns {
+ public:
+  static constexpr bool kTaken = Shape::kHeadDim <= 128;
+
+  __device__ __forceinline__ ConsumerTurns(PrefillShared<Shape>& shared, int warpgroup)
+      : own_(&shared.turns[warpgroup]),
+        other_(&shared.turns[1 - warpgroup]),
+        parity_(1 - warpgroup) {}
+
+  __device__ __forceinline__ void Wait() {
+    if constexpr (kTaken) MbarrierWait(own_, parity_);
+    parity_ ^= 1;
+  }
+  __device__ __forceinline__ void Pass(int lane) const {
+    if constexpr (kTaken) {
+      if (lane == 0) MbarrierArrive(other_);
+    }
+  }
+
+ private:
+  uint64_t* const own_;
+  uint64_t* const other_;
+  int parity_;  // of the phase that the other warpgroup completes; the first one is the turn of 0
 };
 
 // The stage of the next tile. The thread that fetches and those that multiply each count the tiles

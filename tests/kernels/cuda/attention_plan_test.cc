@@ -460,6 +460,33 @@ TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
   EXPECT_EQ(message(bad), "plan: want 1 query_lens, got 2");
 }
 
+// Returns the row tiles and blocks of each part of a plan for these sequences.
+std::vector<std::pair<int32_t, size_t>> PartsOf(const std::vector<int32_t>& query_lens,
+                                                int32_t group, int32_t prefill_grid_size) {
+  const std::vector<int32_t> context_lens(query_lens.size(), 5000);
+  CudaAttentionPlan plan;
+  EXPECT_TRUE(plan.Build({.context_lens = context_lens,
+                          .query_lens = query_lens,
+                          .heads = {2 * group, 2, 128, 128}},
+                         {.grid_size = 5, .prefill_grid_size = prefill_grid_size})
+                  .ok());
+  std::vector<std::pair<int32_t, size_t>> parts;
+  for (const auto& part : plan.parts()) {
+    parts.emplace_back(part.row_tiles, part.block_starts.size() - 1);
+  }
+  return parts;
+}
+
+TEST(CudaAttentionPlanTest, ChunksOfMoreThan64RowsHaveAPartOfTheirOwnWhereThatIsChosen) {
+  using Parts = std::vector<std::pair<int32_t, size_t>>;
+  EXPECT_EQ(PartsOf({1, 16, 17}, 4, 0), (Parts{{1, 5}, {4, 5}}));
+  EXPECT_EQ(PartsOf({1, 16, 17}, 4, 3), (Parts{{1, 5}, {4, 5}, {kPrefillRowTiles, 3}}));
+  EXPECT_EQ(PartsOf({65}, 1, 3), (Parts{{kPrefillRowTiles, 3}}));
+  EXPECT_EQ(PartsOf({64}, 1, 3), (Parts{{4, 5}}));
+  EXPECT_EQ(PartsOf({1}, 71, 3), (Parts{{4, 5}}));  // a decode
+  EXPECT_EQ(PartsOf({2}, 71, 3), (Parts{{kPrefillRowTiles, 3}}));
+}
+
 TEST(CudaAttentionPlanTest, KeysAndRowsFitInInt32) {
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max() - 128;
   std::vector<int32_t> context = {kMost}, query = {1};

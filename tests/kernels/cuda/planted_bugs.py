@@ -43,11 +43,15 @@ PLANTED = [
      "    for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {\n      stage = {};\n"),
     ("rows of the other warpgroup", PREFILL, "shared.query + warpgroup * 64 * 128", "shared.query"),
     ("tiles at the ends not masked", PREFILL, "!seen_by_all.Contains(tile_begin, Shape::kKeys), scores", "false, scores"),
+    ("no second wgmma.fence before the product with the values", PREFILL, "WgmmaFence();\n    IssueWeightedValues", ";\n    IssueWeightedValues"),
+    ("Q written while another warp may multiply", PREFILL, "NamedBarrier(1 + warpgroup, 128);\n  //", ";\n  //"),
     ("mbarriers used before their init is seen", PREFILL, "__syncthreads();", ";"),
     ("queries of the first item of rows", PREFILL, "item.first_row + (valid ? row : 0)", "valid ? row : 0"),
     ("wrong first parity", FETCH, "keys_empty[stage_.index], stage_.parity ^ 1", "keys_empty[stage_.index], stage_.parity"),
     ("half the bytes expected", FETCH, "MbarrierArriveExpect(&shared_.keys_full[stage_.index], Shape::kTileBytes)",
      "MbarrierArriveExpect(&shared_.keys_full[stage_.index], Shape::kTileBytes / 2)"),
+    ("keys fetched before the bytes are expected", FETCH, "__syncwarp();\n      Load(params_.keys", ";\n      Load(params_.keys"),
+    ("values fetched before the bytes are expected", FETCH, "__syncwarp();\n      if (box.key", ";\n      if (box.key"),
     ("copied values expected of TMA", FETCH, "bytes -= box_keys_ * Shape::kHeadDim * 2;", ";"),
     ("copied values fetched too", FETCH, "if (box.key != sequence.cut_box[0] && box.key != sequence.cut_box[1]) {", "{"),
     ("values of unseen keys fetched", FETCH, "cut_box[1] = last != 0 && end_key - last != cut_box[0] ? end_key - last : kNone;",
@@ -214,6 +218,14 @@ PLANTED = [
 EQUIVALENT = [
     (("FenceMbarrierInit",), "the emulator's mbarriers need no fence between their init and TMA; ptxas and a GPU "
                              "are the judges"),
+    (("prefill_attention", "keys released before"), "the values of the tile before are released later, and fetched again "
+                                                    "before these keys"),
+    (("prefill_attention", "no second wgmma.fence"), "the first one is enough for the emulator; ptxas puts the second in, "
+                                                     "and notes it"),
+    (("prefill_attention", "Q written while"), "an emulated wgmma is complete for all four warps at once"),
+    (("prefill_fetch", "fetched before the bytes are expected"), "no phase is complete before the arrival, whatever has "
+                                                                 "come"),
+    (("prefill_fetch", "block_size < Shape::kKeys"), "a block as long as a tile"),
     (("attention_plan", "becomes '>='", "args.query_lens[seq] * group > std::numeric_limits"),
      "refuses 2^31 - 129 rows, one fewer than it may: a gigabyte of plan, which no test builds"),
     (("plan_decodes", "becomes '>'", "block * range >= total"), "the place after the last tile follows the last item"),

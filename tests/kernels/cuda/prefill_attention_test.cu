@@ -2,7 +2,10 @@
 // with chosen cases, and with random cases that use every instance.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -11,8 +14,10 @@
 
 #include "gtest/gtest.h"
 
+#include "kernels/cuda/attn_merge.cuh"
 #include "kernels/cuda/paged_attention.h"
 #include "tests/kernels/cuda/attention_testing.h"
+#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/cuda/paged_attention_testing.h"
 
 namespace quire::testing {
@@ -20,6 +25,7 @@ namespace {
 
 using kernels::AttentionPattern;
 using kernels::DType;
+using kernels::cuda::Bf16;
 using kernels::cuda::kPrefillRowTiles;
 using kernels::cuda::PrefillAttention;
 
@@ -74,6 +80,11 @@ INSTANTIATE_TEST_SUITE_P(
                       .num_heads = 1,
                       .block_size = 128,
                       .pattern = AttentionPattern::Window(3)},
+        // All keys that the queries see are in the middle of one block.
+        AttentionCase{.sequences = {{120, 4}},
+                      .num_heads = 32,
+                      .block_size = 128,
+                      .pattern = AttentionPattern::Window(50)},
         // The window begins within a block, and the tile with that block is not among the first.
         AttentionCase{
             .sequences = {{560, 70}}, .num_heads = 1, .pattern = AttentionPattern::Window(401)},
@@ -139,6 +150,72 @@ TEST_F(CudaPrefillAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKe
   EXPECT_GT(num_fixed, 0);
   EXPECT_GT(num_mixed, 0);
   EXPECT_EQ(shapes_seen.size(), 24u);
+}
+
+// Keeps the parameters of the last merge.
+class MergeLog final : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
+    if (launch.kernel == reinterpret_cast<const void*>(&kernels::cuda::AttnMergeKernel<Bf16>)) {
+      std::memcpy(&params, launch.params.data(), sizeof(params));
+    }
+    return ForwardingDevice::LaunchKernel(launch);
+  }
+
+  kernels::cuda::AttnMergeParams<Bf16> params = {};
+};
+
+// Returns the log-sum-exp in base 2 of each row that was cut into pieces, by sequence, KV head and
+// row.
+std::map<std::tuple<int32_t, int32_t, int32_t>, double> LogSumExps(const AttentionCase& c,
+                                                                   PrefillAttention prefill) {
+  const auto device = MakeDevice();
+  MergeLog log(*device);
+  const AttentionBatch batch(c);
+  AttentionOnDevice on_device(*device, batch);
+  kernels::cuda::PagedAttentionOp op(
+      log, {.fixed_split = true, .fixed_split_keys = c.fixed_split_keys}, prefill);
+  const auto plan = op.Plan(batch.PlanArgs());
+  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+  on_device.args.plan = *plan;
+  EXPECT_TRUE(op.Run(on_device.args).ok());
+  const auto& cuda_plan = static_cast<const kernels::cuda::CudaAttentionPlan&>(**plan);
+  std::vector<float> partial(static_cast<size_t>(cuda_plan.num_partial_rows()));
+  EXPECT_TRUE(device
+                  ->CopyToHost(partial.data(), log.params.partial_lse,
+                               static_cast<int64_t>(partial.size() * sizeof(float)))
+                  .ok());
+  EXPECT_TRUE(device->Synchronize().ok());
+  std::map<std::tuple<int32_t, int32_t, int32_t>, double> found;
+  for (const auto& merge : cuda_plan.merges()) {
+    for (int32_t row = 0; row < merge.num_rows; ++row) {
+      double sum = 0.0;
+      for (int32_t i = 0; i < merge.num_items; ++i) {
+        sum += std::exp2(partial[static_cast<size_t>(merge.partial + i * merge.num_rows + row)]);
+      }
+      found[{merge.seq, merge.kv_head, merge.first_row + row}] = std::log2(sum);
+    }
+  }
+  return found;
+}
+
+TEST_F(CudaPrefillAttentionBatchTest, BothKernelsLeaveTheSameLogSumExps) {
+  const AttentionCase c{.sequences = {{400, 70}, {290, 80}},
+                        .num_heads = 4,
+                        .num_kv_heads = 2,
+                        .alibi = true,
+                        .fixed_split_keys = 128};
+  const auto mma = LogSumExps(c, PrefillAttention::kMma);
+  const auto wgmma = LogSumExps(c, PrefillAttention::kWgmma);
+  ASSERT_EQ(wgmma.size(), 2u * 2 * (70 + 80));
+  ASSERT_EQ(mma.size(), wgmma.size());
+  // Queries and keys are below 5, so the magnitudes of a score's products add up to less than 25 *
+  // sqrt(head_dim). The rounding errors of a score and of the sum of up to 400 weights change the
+  // logarithm by at most this much in each kernel.
+  constexpr double kEpsilon = 0x1p-23, kLog2E = 1.4427;
+  const double bound = 2 * kLog2E * kEpsilon * ((64 + 6) * 25 * std::sqrt(64.0) + 1.2 * 400);
+  for (const auto& [row, lse] : wgmma) EXPECT_NEAR(lse, mma.at(row), bound);
 }
 
 }  // namespace

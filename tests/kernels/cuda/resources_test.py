@@ -97,6 +97,16 @@ class SassTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "another loop"):
             self.loop(SASS.replace("        /*0050*/", turn + "        /*0050*/"))
 
+    def test_products_of_wgmma_count(self):
+        self.assertEqual(self.loop(SASS.replace("HMMA.16816", "HGMMA.64x128x16")), self.loop())
+
+    def test_a_loop_that_waits_for_an_mbarrier_counts_once(self):
+        wait = (".L_x_5:\n        /*0048*/                   YIELD ;\n"
+                "        /*004a*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P5, [R3], R4 ;\n"
+                "        /*004c*/              @!P5 BRA `(.L_x_5) ;\n")
+        waited = self.loop(SASS.replace("        /*0050*/", wait + "        /*0050*/"))
+        self.assertEqual(waited, self.loop()._replace(tile_instructions=11, tile_branches=5))
+
     def test_an_unknown_jump_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "BRX"):
             self.loop(SASS.replace("LDSM.16.M88.4 R4, [R5]", "BRX R4"))
@@ -315,6 +325,21 @@ class ResourcesTest(unittest.TestCase):
             self.assertEqual(r.loop_calls, "0", (kernel, target))
             if head_dim != "256":
                 self.assertEqual(r.loop_local, "0", (kernel, target))
+
+    def test_prefill_on_wgmma_fits_in_a_multiprocessor_and_executes_no_idle_work(self):
+        # setmaxnreg shares the registers with which a block starts among a warpgroup that fetches and two that multiply.
+        text = (resources.ROOT / "kernels/cuda/prefill_attention.cuh").read_text()
+        (fetch,), (multiply,) = re.findall(r"ShrinkRegisters<(\d+)>", text), re.findall(r"GrowRegisters<(\d+)>", text)
+        prefill = {row[1]: r for row, r in self.rows.items() if row[1].startswith("PrefillAttnKernel<")}
+        self.assertEqual(len(prefill), 6)
+        for kernel, r in prefill.items():
+            self.assertLessEqual(int(fetch) + 2 * int(multiply), 3 * int(r.registers), kernel)
+            self.assertLessEqual(int(r.dynamic_shared) + 1024, 228 << 10, kernel)
+            self.assertEqual(r.loop_calls, "0", kernel)
+            if not kernel.endswith(" 256>"):
+                self.assertEqual(r.loop_local, "0", kernel)
+            # For a tile of 128 keys; at head_dim 256 of 64 keys. The tensor cores take 1024 cycles for both.
+            self.assertLessEqual(int(r.tile_instructions), 720, kernel)
 
     def test_the_table_is_that_of_the_sources(self):
         try:
