@@ -73,15 +73,21 @@ __device__ __forceinline__ void MaskTile(const AttnParams<T>& p, const LaneRows&
 }
 
 // Turns the products of a tile into scores: soft cap, scale, ALiBi bias and, if `masked`, the mask.
-// `lane_key` is the first key of the lane.
-template <bool kListed, typename T, int kKeyTiles>
+// `lane_key` is the first key of the lane. With kSkipsBias, a branch leaves out the bias where
+// there are no slopes.
+template <bool kListed, bool kSkipsBias = false, typename T, int kKeyTiles>
 __device__ __forceinline__ void BiasAndMask(const AttnParams<T>& p, const LaneRows& rows,
                                             int tile_begin, int lane_key, bool masked,
                                             float (&scores)[kKeyTiles][4]) {
   const bool capped = p.soft_cap > 0.0f;
   if (capped) CapScores(p.scale, p.soft_cap, scores);
-  const int distance[2] = {lane_key - rows.position[0], lane_key - rows.position[1]};
-  ScaleAndBiasScores(capped ? 1.0f : p.scale, rows.slope, distance, scores);
+  const float scale = capped ? 1.0f : p.scale;
+  if (kSkipsBias && p.slopes == nullptr) {
+    ScaleScores(scale, scores);
+  } else {
+    const int distance[2] = {lane_key - rows.position[0], lane_key - rows.position[1]};
+    ScaleAndBiasScores(scale, rows.slope, distance, scores);
+  }
   if (masked) MaskTile<kListed>(p, rows, tile_begin, lane_key, scores);
 }
 

@@ -26,6 +26,15 @@ __device__ __forceinline__ void CapScores(float scale, float soft_cap, float (&s
   }
 }
 
+template <int kTiles>
+__device__ __forceinline__ void ScaleScores(float scale, float (&scores)[kTiles][4]) {
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[n][i] *= scale;
+  }
+}
+
 // Multiplies the scores by `scale`, and adds slope * distance. `distance` is that of the lane's
 // first key from the row's query: at most 0 if the row sees the key.
 template <int kTiles>

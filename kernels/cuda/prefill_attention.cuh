@@ -67,8 +67,9 @@ __device__ __forceinline__ void AttendPrefillItem(const AttnParams<T>& p, const 
   // From the products of the i-th tile to its weights.
   const auto weigh = [&](int i) {
     const int tile_begin = tiles.FirstKey(i);
-    BiasAndMask<false>(p, rows, tile_begin, tile_begin + at.column(),
-                       !seen_by_all.Contains(tile_begin, Shape::kKeys), scores);
+    BiasAndMask<false, /*kSkipsBias=*/true>(p, rows, tile_begin, tile_begin + at.column(),
+                                            !seen_by_all.Contains(tile_begin, Shape::kKeys),
+                                            scores);
     softmax.Weigh(scores, rescale);
   };
 
