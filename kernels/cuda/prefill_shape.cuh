@@ -49,8 +49,7 @@ struct PrefillShared {
 
 // The turns of the consumer warpgroups: one issues its products of a tile, then the other. So the
 // softmax of one overlaps with the products of the other (FlashAttention-3, arXiv:2407.08608). Both
-// take as many turns. At head_dim 256, the products take so much longer than the softmax that
-// FlashAttention-3 leaves their order to the GPU, and so does this kernel.
+// take as many turns. At head_dim 256 there are no turns, as in FlashAttention-3's kernels.
 template <typename Shape>
 class ConsumerTurns {
  public:
