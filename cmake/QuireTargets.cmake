@@ -175,18 +175,23 @@ function(quire_cuda_sources target)
     set_source_files_properties(${ARGN} PROPERTIES
       LANGUAGE CXX
       # `#pragma unroll` is for nvcc. clang tries to follow it, and warns where it cannot.
-      COMPILE_OPTIONS "-Wno-unknown-pragmas;$<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>")
+      # -Wno-psabi: kernels get structs with the alignment of a TensorMap by value, which GCC notes.
+      COMPILE_OPTIONS "-Wno-unknown-pragmas;-Wno-psabi;$<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>")
   endif()
   if(NOT QUIRE_CUDA)
     target_link_libraries(${target} PUBLIC quire_cuda_emulator)
   endif()
 endfunction()
 
-# quire_cuda_library(NAME SOURCES a.cu b.cc [DEPS x y] [PRIVATE_DEPS z]): kernels and the code that
-# launches them. A QUIRE_CUDA build compiles them for GPUs, any other build for the emulator.
+# quire_cuda_library(NAME SOURCES a.cu b.cc [DEPS x y] [PRIVATE_DEPS z] [HOPPER]): kernels and the
+# code that launches them. A QUIRE_CUDA build compiles them for GPUs, any other build for the
+# emulator. HOPPER means that the kernels need features that only sm_90a has.
 function(quire_cuda_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "HOPPER" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   quire_library(${name} SHARED SOURCES ${ARG_SOURCES} DEPS quire_cuda_device ${ARG_DEPS} PRIVATE_DEPS ${ARG_PRIVATE_DEPS})
+  if(ARG_HOPPER)
+    set(QUIRE_CUDA_ARCHITECTURES 90a)
+  endif()
   quire_cuda_sources(${name} ${ARG_SOURCES})
 endfunction()
 

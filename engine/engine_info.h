@@ -17,14 +17,15 @@ namespace quire::engine {
 inline constexpr int32_t kMostDraftTokens = 15;
 
 struct EngineConfig {
-  std::string model_path;          // a GGUF file or a Hugging Face directory
-  std::string served_model_name;   // empty: the last part of model_path, without a file's extension
-  std::string backend = "auto";    // auto | cpu | cuda[:n]; see kernels/backend_registry.h
-  std::string dtype = "auto";      // of activations: auto | f32 | f16 | bf16; auto: the weights'
-  bool strict = false;             // refuses a model that a reference kernel would serve
-  std::string cpu_isa = "auto";    // auto | portable | avx2 | avx512 | amx
-  int32_t threads = 0;             // 0: physical cores within affinity and quota
-  std::string weights = "packed";  // packed | mapped; both compute the same bits
+  std::string model_path;         // a GGUF file or a Hugging Face directory
+  std::string served_model_name;  // empty: the last part of model_path, without a file's extension
+  std::string backend = "auto";   // auto | cpu | cuda[:n]; see kernels/backend_registry.h
+  std::string dtype = "auto";     // of activations: auto | f32 | f16 | bf16; auto: the weights'
+  bool strict = false;            // refuses a model that a reference kernel would serve
+  std::string cpu_isa = "auto";   // auto | portable | avx2 | avx512 | amx
+  std::string cuda_attention = "auto";  // auto | mma | wgmma; kernels/backend_registry.h
+  int32_t threads = 0;                  // 0: physical cores within affinity and quota
+  std::string weights = "packed";       // packed | mapped; both compute the same bits
   // auto | f32 | f16 | bf16. auto: the dtype of the backend's activations if that has 16 bits;
   // otherwise f32 for F32 weights, and f16 for all other weights.
   std::string kv_dtype = "auto";

@@ -189,6 +189,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   ASSIGN_OR_RETURN(parts.backend,
                    kernels::CreateBackend({.name = config.backend,
                                            .cpu_isa = config.cpu_isa,
+                                           .cuda_attention = config.cuda_attention,
                                            .num_threads = config.threads,
                                            .pack_weights = config.weights == "packed",
                                            .activation_dtype = dtype}));

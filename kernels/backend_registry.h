@@ -21,7 +21,10 @@ struct BackendOptions {
   // tests; no package has its module.
   std::string name = "auto";
   std::string cpu_isa = "auto";  // auto | portable | avx2 | avx512 | amx
-  int num_threads = 0;           // 0: all physical cores that affinity and cgroup quota allow
+  // The kernel of attention for chunks of prompts on CUDA: auto | mma | wgmma. auto: mma, until a
+  // GPU has run wgmma. wgmma needs a GPU of compute capability 9.0.
+  std::string cuda_attention = "auto";
+  int num_threads = 0;  // 0: all physical cores that affinity and cgroup quota allow
   // true: weights are copied to the layout of the kernels. false: weights stay mapped in the layout
   // of the file. Both give results with the same bits.
   bool pack_weights = true;

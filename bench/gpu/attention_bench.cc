@@ -27,6 +27,7 @@ using kernels::PagedAttentionArgs;
 using kernels::TensorView;
 using kernels::cuda::CudaAttentionPlan;
 using kernels::cuda::Device;
+using kernels::cuda::PrefillAttention;
 
 namespace {
 
@@ -59,6 +60,9 @@ class PreparedAttention {
   static absl::StatusOr<std::unique_ptr<PreparedAttention>> Create(Device& device,
                                                                    const AttentionCase& c,
                                                                    void* cache) {
+    if (c.wgmma && !kernels::cuda::PagedAttentionOp::Check(device, PrefillAttention::kWgmma).ok()) {
+      return absl::FailedPreconditionError("wgmma needs compute capability 9.0");
+    }
     std::unique_ptr<PreparedAttention> prepared(new PreparedAttention(device, c));
     RETURN_IF_ERROR(prepared->Prepare(cache));
     return prepared;
@@ -76,7 +80,10 @@ class PreparedAttention {
   absl::Status Check(nlohmann::ordered_json& more);
 
  private:
-  PreparedAttention(Device& device, const AttentionCase& c) : device_(device), c_(c), op_(device) {}
+  PreparedAttention(Device& device, const AttentionCase& c)
+      : device_(device),
+        c_(c),
+        op_(device, {}, c.wgmma ? PrefillAttention::kWgmma : PrefillAttention::kMma) {}
 
   absl::Status Prepare(void* cache);
   absl::Status Plan();
@@ -238,7 +245,7 @@ absl::Status AttentionBench::GrowCache(int64_t bytes) {
 Row AttentionBench::Describe(const AttentionCase& c) const {
   Row row = {.suite = c.suite, .name = Name(c), .work = WorkOf(c)};
   row.floor_seconds = FloorSeconds(row.work, ceilings_);
-  row.predicted_seconds = PredictedSeconds(row.work, ceilings_, kAttentionExpectation);
+  row.predicted_seconds = PredictedSeconds(row.work, ceilings_, ExpectationOf(c));
   row.more = ShapeToJson(c);
   return row;
 }

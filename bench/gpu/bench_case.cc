@@ -42,6 +42,18 @@ AttentionGroup Variants(const AttentionCase& base, const std::vector<int32_t>& b
   return group;
 }
 
+// Returns the variants of a prefill, on both kernels.
+AttentionGroup PrefillVariants(const AttentionCase& base, const std::vector<int32_t>& block_sizes) {
+  AttentionGroup group = Variants(base, block_sizes);
+  const size_t num_on_mma = group.size();
+  for (size_t i = 0; i < num_on_mma; ++i) {
+    AttentionCase c = group[i];
+    c.wgmma = true;
+    group.push_back(std::move(c));
+  }
+  return group;
+}
+
 std::vector<AttentionGroup> FullGroups() {
   constexpr Heads kLlama3 = {32, 8}, kQwen = {28, 4}, kMha = {32, 32}, kMqa = {32, 1};
   const std::vector<int32_t> decode_blocks = {16, 32, 64};
@@ -57,12 +69,12 @@ std::vector<AttentionGroup> FullGroups() {
   }
   for (const Heads heads : {kLlama3, kMha}) {
     for (const int32_t length : {8192, 1024, 32768}) {
-      groups.push_back(Variants(Uniform("prefill", 1, length, length, heads), {16, 64}));
+      groups.push_back(PrefillVariants(Uniform("prefill", 1, length, length, heads), {16, 64}));
     }
-    groups.push_back(Variants(Uniform("prefill", 1, 512, 8192, heads), {16, 64}));
+    groups.push_back(PrefillVariants(Uniform("prefill", 1, 512, 8192, heads), {16, 64}));
   }
   for (const Heads heads : {kQwen, kMqa}) {
-    groups.push_back(Variants(Uniform("prefill", 1, 8192, 8192, heads), {16}));
+    groups.push_back(PrefillVariants(Uniform("prefill", 1, 8192, 8192, heads), {16}));
   }
   return groups;
 }
@@ -72,7 +84,7 @@ std::vector<AttentionGroup> TinyGroups() {
   std::vector<AttentionGroup> groups = {
       Variants(Uniform("decode", 3, 1, 70, kGrouped), {16, 32}),
       Variants(Ragged(3, 20, 600, kGrouped), {16}),
-      Variants(Uniform("prefill", 1, 40, 40, kGrouped), {16}),
+      PrefillVariants(Uniform("prefill", 1, 40, 40, kGrouped), {16}),
       Variants(Uniform("prefill", 1, 8, 100, kGrouped), {16}),
   };
   for (AttentionGroup& group : groups) {
@@ -108,7 +120,7 @@ std::string Name(const AttentionCase& c) {
     i = end;
   }
   absl::StrAppend(&name, " ", c.num_heads, "/", c.num_kv_heads, " d", c.head_dim, " bs",
-                  c.block_size, c.alibi ? " alibi" : "");
+                  c.block_size, c.alibi ? " alibi" : "", c.wgmma ? " wgmma" : "");
   return name;
 }
 
@@ -119,7 +131,12 @@ nlohmann::ordered_json ShapeToJson(const AttentionCase& c) {
           {"num_kv_heads", c.num_kv_heads},
           {"head_dim", c.head_dim},
           {"block_size", c.block_size},
-          {"alibi", c.alibi}};
+          {"alibi", c.alibi},
+          {"wgmma", c.wgmma}};
+}
+
+const Expectation& ExpectationOf(const AttentionCase& c) {
+  return c.wgmma ? kWgmmaExpectation : kAttentionExpectation;
 }
 
 Work WorkOf(const AttentionCase& c) {

@@ -35,6 +35,10 @@ struct Expectation {
 // 333 TFLOP/s (causal, head_dim 128) and GEMMs reach 770 TFLOP/s: a share of 0.43. The launch cost
 // includes the launch of the merge after the kernel.
 inline constexpr Expectation kAttentionExpectation = {.of_gemm = 0.43, .launch_seconds = 6e-6};
+// The wgmma kernel has the design of FlashAttention-3 (arXiv:2407.08608), which reaches 550 to 650
+// TFLOP/s: a share of 0.71 to 0.84. docs/evidence/gpu-predictions.md says what may cost the
+// difference.
+inline constexpr Expectation kWgmmaExpectation = {.of_gemm = 0.65, .launch_seconds = 6e-6};
 
 double PredictedSeconds(const Work& work, const Ceilings& ceilings, const Expectation& expectation);
 // Returns the least time that the ceilings allow.
@@ -48,12 +52,15 @@ struct AttentionCase {
   int32_t head_dim = 128;
   int32_t block_size = 16;
   bool alibi = false;
+  bool wgmma = false;  // kernels::cuda::PrefillAttention::kWgmma
 };
 // Returns a name such as "decode 64x8192 32/8 d128 bs16 alibi". Sequences are written as
-// count x query_len @ context_len, without the query_len where it is 1.
+// count x query_len @ context_len, without the query_len where it is 1. " wgmma" is at the end.
 std::string Name(const AttentionCase& c);
 // Returns the fields of the shape, for another program that measures the same case.
 nlohmann::ordered_json ShapeToJson(const AttentionCase& c);
+// Returns what the kernel of a case is expected to reach.
+const Expectation& ExpectationOf(const AttentionCase& c);
 // Returns the work of a case. The bytes count keys and values (once for each sequence), queries and
 // outputs. The FLOPs count only the pairs of a query and a key that the causal mask keeps.
 Work WorkOf(const AttentionCase& c);
@@ -66,8 +73,8 @@ enum class Size {
   kTiny,  // small enough to run under the emulator in seconds
 };
 
-// Cases that differ only in block size and ALiBi. They are measured in turn, so that a change of
-// the device over time affects all of them equally.
+// Cases that differ only in block size, ALiBi and kernel. They are measured in turn, so that a
+// change of the device over time affects all of them equally.
 using AttentionGroup = std::vector<AttentionCase>;
 // Returns the groups of a size. The most important cases come first.
 std::vector<AttentionGroup> AttentionGroups(Size size);

@@ -35,6 +35,7 @@ ATTENTION = ("kernels/cuda/paged_attention.cu", "kernels/cuda/attention_plan.cc"
 KERNELS = {
     "primitives": Kernel(("kernels/cuda/primitives.cuh",), ("primitives", "hopper_primitives")),
     "paged_attention": Kernel(ATTENTION, ("paged_attention",)),
+    "prefill_attention": Kernel((*ATTENTION, "kernels/cuda/prefill_attention.cu"), ("prefill_attention",)),
     "attn_merge": Kernel(ATTENTION, ("attn_merge", "paged_attention")),
     "attention_reference": Kernel(("kernels/cuda/attention_reference.cu", "kernels/ops/paged_attention.cc"),
                                   ("attention_reference",)),
@@ -49,7 +50,6 @@ KERNELS = {
                                ("cublas_gemm", "cuda_device", "cuda_module", "device", "gemm_shape", "tensor_map")),
                          ("device", "hopper_primitives")),
     "tile_product (tests)": Kernel(("tests/kernels/cuda/tile_product.cuh",), ("tile_product",)),
-    "hopper_prefill (tests)": Kernel(("tests/kernels/cuda/hopper_prefill.cuh",), ("hopper_prefill",)),
 }
 HEAD = ["kernel", "code", "last seen by a GPU"]
 NEVER, CHANGED = "never", "; **changed since**"

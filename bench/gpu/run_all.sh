@@ -49,21 +49,23 @@ build=$(realpath -m "$build")
 declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=365 [ncu]=55 [peers]=560)
 
 conformance_tests=(cuda_primitives_test cuda_hopper_primitives_test cuda_tile_product_test cuda_device_test)
-# The test cases for compute-sanitizer, which are small. The Hopper primitives have no racecheck, because racecheck
-# does not follow TMA.
+# The test cases for compute-sanitizer, which are small. The Hopper primitives and prefill_attention have no
+# racecheck, because racecheck does not follow TMA.
 sanitizer_cases=(
   "memcheck cuda_primitives_test *" "racecheck cuda_primitives_test *" "synccheck cuda_primitives_test *"
   "memcheck cuda_hopper_primitives_test *" "synccheck cuda_hopper_primitives_test *"
   "memcheck cuda_paged_attention_test Cases/*/0:Cases/*/1:Cases/*/9:Cases/*/10"
   "racecheck cuda_paged_attention_test Cases/*/0:Cases/*/10"
   "synccheck cuda_paged_attention_test Cases/*/0:Cases/*/10"
+  "memcheck cuda_prefill_attention_test Cases/*/0" "synccheck cuda_prefill_attention_test Cases/*/0"
   "memcheck cuda_attn_merge_test Orders/*/0" "racecheck cuda_attn_merge_test Orders/*/0"
   "memcheck cuda_step_ops_test Orders/*/0" "racecheck cuda_step_ops_test Orders/*/0"
   "memcheck cuda_attention_reference_test Orders/*/0")
 # Each entry is a kernel, a suite and a case. Nsight Compute examines the kernel's first launch in that case.
 ncu_cases=(
   "AttnKernel decode decode 64x8192 32/8 d128 bs16" "AttnMergeKernel decode decode 1x131072 32/8 d128 bs16"
-  "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16")
+  "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16"
+  "PrefillAttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16 wgmma")
 
 die() { echo "run_all.sh: $*" >&2; exit 3; }
 compile() {
@@ -152,14 +154,14 @@ phase_build() {
 }
 
 # run_test NAME: runs one test binary and writes one line of results. A skip counts as a failure, because it means
-# that no GPU was found. Only Hopper's tests may skip, as they do on an older GPU.
+# that no GPU was found. Only the tests of what sm_90a alone has may skip, as they do on another GPU.
 run_test() {
   local json=$scratch/$1.json line
   rm -f "$json"
   ours "$build/tests/$1" --gtest_brief=1 --gtest_output="json:$json"
   line=$(python3 bench/gpu/report.py test "$1" $? "$json")
   tee -a "$results" <<<"$line"
-  [[ $line == *'"status": "passed"'* || ($1 == *hopper* && $line == *'"status": "skipped"'*) ]]
+  [[ $line == *'"status": "passed"'* || ($1 == *@(hopper|prefill)* && $line == *'"status": "skipped"'*) ]]
 }
 
 phase_conformance() {
@@ -207,6 +209,8 @@ phase_ncu() {
   command -v ncu >/dev/null || { skip_phase ncu "no ncu on the PATH"; return 0; }
   for one in "${ncu_cases[@]}"; do
     read -r kernel suite filter <<<"$one"
+    # Only compute capability 9.0 has wgmma.
+    [[ $filter != *wgmma || $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader) == 9.0* ]] || continue
     rm -f "$said"
     ours ncu --clock-control none --section SpeedOfLight --section MemoryWorkloadAnalysis --kernel-name "$kernel" \
       --launch-count 1 --kill yes --csv --log-file "$said" \

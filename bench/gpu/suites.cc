@@ -85,7 +85,7 @@ class Deadline {
 Row Predicted(const AttentionCase& c) {
   Row row = {.suite = c.suite, .name = Name(c), .work = WorkOf(c)};
   row.floor_seconds = FloorSeconds(row.work, kAssumedH200);
-  row.predicted_seconds = PredictedSeconds(row.work, kAssumedH200, kAttentionExpectation);
+  row.predicted_seconds = PredictedSeconds(row.work, kAssumedH200, ExpectationOf(c));
   row.more = ShapeToJson(c);
   return row;
 }

@@ -38,13 +38,19 @@ struct AttentionMerge {
   int32_t num_items = 0;  // the partial rows of the items are adjacent, num_rows each
 };
 
-// Returns the number of keys that a thread block loads as one tile. Wide heads have fewer keys per
-// tile, so that all pipeline stages fit into shared memory.
-constexpr int32_t AttentionTileKeys(int32_t head_dim) { return head_dim > 128 ? 32 : 64; }
 // The possible numbers of row tiles in an item. A row tile has up to 16 rows. In a step, all items
 // of a sequence have the same number of row tiles. This number does not depend on the other
 // sequences of the batch.
 inline constexpr int32_t kAttentionRowTiles[] = {1, 2, 4};
+// The row tiles of an item of PrefillAttnKernel (prefill_attention.cuh), which processes chunks of
+// prompts on devices that have it.
+inline constexpr int32_t kPrefillRowTiles = 8;
+
+// Returns the number of keys that a thread block loads as one tile. Wide heads have fewer keys per
+// tile, so that all pipeline stages fit into shared memory, and the scores into registers.
+constexpr int32_t AttentionTileKeys(int32_t head_dim, int32_t row_tiles = 1) {
+  return (row_tiles == kPrefillRowTiles ? 128 : 64) / (head_dim > 128 ? 2 : 1);
+}
 
 // The fewest tiles in the range of a block, unless all units are shorter. Shorter ranges would keep
 // more blocks busy, but the merge would cost more than they save (FlashAttention-3 has the same

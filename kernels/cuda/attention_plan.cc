@@ -43,21 +43,22 @@ int32_t NumTiles(const AttentionItem& item, int32_t tile_keys) {
 }  // namespace
 
 PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
-  // A sequence with few rows has one unit in each kv head. One with many has all its units but one
-  // of the largest number of rows.
-  const int32_t* const largest = std::ranges::max_element(kAttentionRowTiles);
+  // A sequence with few rows has one unit in each kv head. All units of other sequences but one
+  // have at least 64 rows.
   const int64_t group = args.heads.num_heads / args.heads.num_kv_heads;
   const int64_t units =
-      args.heads.num_kv_heads * (args.most_seqs + CeilDiv(args.most_tokens * group, 16 * *largest));
+      args.heads.num_kv_heads * (args.most_seqs + CeilDiv(args.most_tokens * group, 64));
   PlanSizes sizes = {.items = units, .merges = units};
-  // Each block but a part's first may begin with a cut, and a unit that is cut c times has c + 1
-  // pieces.
-  const int64_t most_cuts = options.grid_size - 1;
-  for (const int32_t row_tiles : kAttentionRowTiles) {
+  const auto add_part = [&](int32_t row_tiles, int32_t grid_size) {
+    // Each block but the first may begin with a cut, and a unit that is cut c times has c + 1
+    // pieces.
+    const int64_t most_cuts = grid_size - 1;
     sizes.items += most_cuts;
-    sizes.block_starts += options.grid_size + 1;
+    sizes.block_starts += grid_size + 1;
     sizes.partial_rows += 2 * most_cuts * 16 * row_tiles;
-  }
+  };
+  for (const int32_t row_tiles : kAttentionRowTiles) add_part(row_tiles, options.grid_size);
+  if (options.prefill_grid_size > 0) add_part(kPrefillRowTiles, options.prefill_grid_size);
   return sizes;
 }
 
@@ -78,9 +79,9 @@ absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
       return WantGot("plan", "one query token of each sequence for fixed launches",
                      absl::StrCat(args.query_lens[seq]));
     }
-    if (args.query_lens[seq] * group > std::numeric_limits<int32_t>::max() - 64 ||
-        args.context_lens[seq] > std::numeric_limits<int32_t>::max() - 64) {
-      return WantGot("plan", "fewer than 2^31 - 64 keys and rows",
+    if (args.query_lens[seq] * group > std::numeric_limits<int32_t>::max() - 128 ||
+        args.context_lens[seq] > std::numeric_limits<int32_t>::max() - 128) {
+      return WantGot("plan", "fewer than 2^31 - 128 keys and rows",
                      absl::StrCat(args.context_lens[seq], " and ", args.query_lens[seq] * group));
     }
   }
@@ -100,16 +101,25 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   if (fixed_launches_ && !args.pattern.has_holes()) return SizeDecodes(options);
   size_t num_units = 0;
   for (const int32_t row_tiles : kAttentionRowTiles) {
-    const std::vector<AttentionItem> units = Units(row_tiles);
-    if (units.empty()) continue;
-    num_units += units.size();
-    Part& part = parts_.emplace_back();
-    part.row_tiles = row_tiles;
-    RETURN_IF_ERROR(options.fixed_split ? CutAtFixedKeys(units, options, part)
-                                        : CutEqually(units, options, part));
+    ASSIGN_OR_RETURN(const size_t added, AddPart(row_tiles, options));
+    num_units += added;
   }
+  AttentionPlanOptions prefill = options;
+  prefill.grid_size = options.prefill_grid_size;
+  RETURN_IF_ERROR(AddPart(kPrefillRowTiles, prefill).status());
   if (fixed_launches_) FixLaunches(options, num_units);
   return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> CudaAttentionPlan::AddPart(int32_t row_tiles,
+                                                  const AttentionPlanOptions& options) {
+  const std::vector<AttentionItem> units = Units(row_tiles, options);
+  if (units.empty()) return 0;
+  Part& part = parts_.emplace_back();
+  part.row_tiles = row_tiles;
+  RETURN_IF_ERROR(options.fixed_split ? CutAtFixedKeys(units, options, part)
+                                      : CutEqually(units, options, part));
+  return units.size();
 }
 
 absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanOptions& options) {
@@ -186,11 +196,23 @@ void CudaAttentionPlan::ListTiles(AttentionItem& unit) {
   unit.num_tiles = list.end - list.begin;
 }
 
-std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) {
+// A decode stays with AttnKernel, whatever its number of heads: its time is that of reading the
+// keys, and its plan is made on the device.
+int32_t CudaAttentionPlan::RowTilesOf(int64_t seq, const AttentionPlanOptions& options) const {
+  const int64_t num_rows = int64_t{query_len(seq)} * group();
+  constexpr int32_t kMost = kAttentionRowTiles[std::size(kAttentionRowTiles) - 1];
+  if (options.prefill_grid_size > 0 && query_len(seq) > 1 && num_rows > 16 * kMost) {
+    return kPrefillRowTiles;
+  }
+  return RowTiles(num_rows, value_dim());
+}
+
+std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles,
+                                                    const AttentionPlanOptions& options) {
   std::vector<AttentionItem> units;
   for (int64_t seq = 0; seq < num_seqs(); ++seq) {
     const int32_t num_rows = query_len(seq) * group();
-    if (num_rows == 0 || RowTiles(num_rows, value_dim()) != row_tiles) continue;
+    if (num_rows == 0 || RowTilesOf(seq, options) != row_tiles) continue;
     const int32_t first_position = context_len(seq) - query_len(seq);
     for (int32_t kv_head = 0; kv_head < num_kv_heads(); ++kv_head) {
       for (int32_t first_row = 0; first_row < num_rows; first_row += 16 * row_tiles) {
@@ -214,7 +236,7 @@ std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) {
 absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
                                           const std::vector<int32_t>& cuts,
                                           const AttentionPlanOptions& options, Part& part) {
-  const int32_t tile_keys = AttentionTileKeys(value_dim());
+  const int32_t tile_keys = AttentionTileKeys(value_dim(), part.row_tiles);
   const auto num_items = static_cast<int32_t>(cuts.size()) - 1;
   const int32_t first_partial = num_partial_rows_;
   if (num_items > 1) {
@@ -250,7 +272,7 @@ absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
 
 absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& units,
                                            const AttentionPlanOptions& options, Part& part) {
-  const int32_t tile_keys = AttentionTileKeys(value_dim());
+  const int32_t tile_keys = AttentionTileKeys(value_dim(), part.row_tiles);
   int64_t total = 0;
   int32_t longest = 0;
   for (const AttentionItem& unit : units) {
@@ -281,14 +303,14 @@ absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& uni
 
 absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>& units,
                                                const AttentionPlanOptions& options, Part& part) {
-  const int32_t tile_keys = AttentionTileKeys(value_dim());
+  const int32_t tile_keys = AttentionTileKeys(value_dim(), part.row_tiles);
   int64_t total = 0;
   for (const AttentionItem& unit : units) {
     const int64_t units_of_request =
         num_kv_heads() * CeilDiv(int64_t{query_len(unit.seq)} * group(), 16 * part.row_tiles);
     const int32_t num_tiles = NumTiles(unit, tile_keys);
-    const FixedSplit split =
-        SplitAtFixedKeys(num_tiles, units_of_request, options.fixed_split_keys / tile_keys);
+    const FixedSplit split = SplitAtFixedKeys(num_tiles, units_of_request,
+                                              std::max(1, options.fixed_split_keys / tile_keys));
     std::vector<int32_t> cuts = {FirstTile(unit, tile_keys)};
     for (int32_t i = 1; i < split.num_pieces; ++i) cuts.push_back(cuts.back() + split.piece_tiles);
     cuts.push_back(EndTile(unit, tile_keys));

@@ -18,12 +18,12 @@
 //
 // Such cuts depend on the whole batch, and so do the last bits of a result. With `fixed_split`, the
 // cuts of a sequence depend only on its heads and on its lengths in this step. A unit is cut into
-// pieces of fixed_split_keys keys. All units of a sequence together get at most kFixedSplitPieces
+// pieces of fixed_split_keys keys, or of one tile if that is longer. All units of a sequence together get at most kFixedSplitPieces
 // pieces, in equal shares, unless there are more units than that. If the share of a unit is too
 // small for pieces of fixed_split_keys, the pieces of the unit are longer. kFixedSplitPieces pieces
 // fill any grid, and more pieces would only cost memory. A long chunk of a prompt has enough units
 // to fill the grid, so none of them is cut. The partial results of a sequence take at most
-// kFixedSplitPieces * 64 rows, for any length of the sequence.
+// kFixedSplitPieces * 128 rows, for any length of the sequence.
 
 #include <cstdint>
 #include <limits>
@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "kernels/cuda/attention_items.h"
 #include "kernels/ops/attention_tiles.h"
@@ -42,6 +43,9 @@ struct AttentionPlanOptions {
   int32_t grid_size = 1;  // thread blocks that run at once
   bool fixed_split = false;
   int32_t fixed_split_keys = 1024;  // a multiple of 64
+  // Blocks of PrefillAttnKernel that run at once. 0: there is no such kernel for the layer, and no
+  // item has more than 64 rows.
+  int32_t prefill_grid_size = 0;
   // The number of partial rows is limited because kernels count them in int32.
   int64_t max_partial_rows = std::numeric_limits<int32_t>::max();
 };
@@ -94,9 +98,14 @@ class CudaAttentionPlan final : public AttentionPlan {
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
   absl::Status SizeDecodes(const AttentionPlanOptions& options);
   void FixLaunches(const AttentionPlanOptions& options, size_t num_units);
+  // Returns how many row tiles the items of a sequence have.
+  int32_t RowTilesOf(int64_t seq, const AttentionPlanOptions& options) const;
   // Returns the units of all sequences whose items have `row_tiles` row tiles. Each unit is
   // returned as one item with all its keys.
-  std::vector<AttentionItem> Units(int32_t row_tiles);
+  std::vector<AttentionItem> Units(int32_t row_tiles, const AttentionPlanOptions& options);
+  // Adds to `parts_` the part with `row_tiles` row tiles, if a sequence has any. Returns the number
+  // of its units.
+  absl::StatusOr<size_t> AddPart(int32_t row_tiles, const AttentionPlanOptions& options);
   // Lists the tiles of `unit`.
   void ListTiles(AttentionItem& unit);
   absl::Status CutEqually(const std::vector<AttentionItem>& units,

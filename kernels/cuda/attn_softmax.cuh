@@ -26,6 +26,15 @@ __device__ __forceinline__ void CapScores(float scale, float soft_cap, float (&s
   }
 }
 
+template <int kTiles>
+__device__ __forceinline__ void ScaleScores(float scale, float (&scores)[kTiles][4]) {
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[n][i] *= scale;
+  }
+}
+
 // Multiplies the scores by `scale`, and adds slope * distance. `distance` is that of the lane's
 // first key from the row's query: at most 0 if the row sees the key.
 template <int kTiles>
@@ -65,12 +74,12 @@ struct OnlineSoftmax {
   float maximum[2] = {-INFINITY, -INFINITY};
   float sum[2] = {};  // of this lane's weights; SumOfLanes adds up those of the row
 
-  // Turns the scores of a tile into weights. Multiplies the sums and `out` by what the new maximum
-  // makes of the weights before.
-  template <int kTiles, int kColumnTiles>
-  __device__ __forceinline__ void Update(float (&scores)[kTiles][4],
-                                         float (&out)[kColumnTiles][4]) {
-    float subtract[2], rescale[2];
+  // Turns the scores of a tile into weights. Returns in `rescale` the factors by which the new
+  // maximum changes the weights before. The sums are multiplied by these factors here; the caller
+  // multiplies the output (Rescale).
+  template <int kTiles>
+  __device__ __forceinline__ void Weigh(float (&scores)[kTiles][4], float (&rescale)[2]) {
+    float subtract[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float m = fmaxf(scores[0][h * 2], scores[0][h * 2 + 1]);
@@ -94,11 +103,6 @@ struct OnlineSoftmax {
         sum[i / 2] += scores[n][i];
       }
     }
-#pragma unroll
-    for (int c = 0; c < kColumnTiles; ++c) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) out[c][i] *= rescale[i / 2];
-    }
   }
 
   // Adds up the sums of the four lanes that have the same rows.
@@ -110,5 +114,15 @@ struct OnlineSoftmax {
     }
   }
 };
+
+// Multiplies the lane's part of the output by the factors that Weigh returned.
+template <int kColumnTiles>
+__device__ __forceinline__ void Rescale(const float (&rescale)[2], float (&out)[kColumnTiles][4]) {
+#pragma unroll
+  for (int c = 0; c < kColumnTiles; ++c) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out[c][i] *= rescale[i / 2];
+  }
+}
 
 }  // namespace quire::kernels::cuda

@@ -30,12 +30,13 @@ class CudaBackend final : public Backend {
         records_(options.records),
         linear_scratch_(std::move(linear_scratch)),
         upload_(*device_),
-        attention_(*device_, {.fixed_split = options.deterministic}) {}
+        attention_(*device_, {.fixed_split = options.deterministic}, options.prefill_attention),
+        prefill_attention_(options.prefill_attention) {}
 
   BackendInfo info() const override {
     return {.name = "cuda",
             .isa_path = device_->info().name,
-            .numerics = "cuda-2",
+            .numerics = prefill_attention_ == PrefillAttention::kWgmma ? "cuda-2-wgmma" : "cuda-2",
             .num_threads = 1,
             .host_memory = false,
             .pipeline_depth = pipeline_depth_,
@@ -125,6 +126,7 @@ class CudaBackend final : public Backend {
   // Only the step thread uses these members.
   WeightUpload upload_;
   PagedAttentionOp attention_;
+  const PrefillAttention prefill_attention_;
   // Plans whose dtype or heads have no tensor core kernel. The plain kernel does not use the items
   // of a plan, but its arguments are checked against the plan.
   std::map<AttentionPlanKey, CudaAttentionPlan> plans_;
@@ -181,6 +183,12 @@ absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
 
 }  // namespace
 
+absl::StatusOr<PrefillAttention> PrefillAttentionNamed(std::string_view name) {
+  if (name == "auto" || name == "mma") return PrefillAttention::kMma;
+  if (name == "wgmma") return PrefillAttention::kWgmma;
+  return WantGot("cuda_attention", "auto|mma|wgmma", name);
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Device> device,
                                                            const CudaBackendOptions& options) {
   const DType dtype = options.activation_dtype;
@@ -193,6 +201,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Devic
                    absl::StrCat(device->info().compute_capability / 10, ".",
                                 device->info().compute_capability % 10));
   }
+  RETURN_IF_ERROR(PagedAttentionOp::Check(*device, options.prefill_attention));
   ASSIGN_OR_RETURN(DeviceBuffer scratch, device->Allocate(options.linear_scratch_bytes));
   return std::make_unique<CudaBackend>(std::move(device), options, std::move(scratch));
 }

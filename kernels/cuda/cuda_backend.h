@@ -5,18 +5,21 @@
 // Attention runs on tensor cores (paged_attention.h) if these three conditions hold: query and
 // cache are both f16 or both bf16; keys and values are equally long, and a kernel exists for their
 // head_dim, the pattern and the block_size; the ALiBi bias is not rounded. Otherwise the plain
-// kernel (AttentionReference) runs.
+// kernel (AttentionReference) runs. CudaBackendOptions::prefill_attention chooses between two
+// kernels for chunks of prompts on tensor cores.
 //
 // PrepareWeight dequantises weights of every type to the dtype of activations (weight_upload.h).
 // Ops are enqueued. The host does not check the content of device memory before an op runs.
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/prefill_choice.h"
 
 namespace quire::kernels::cuda {
 
@@ -32,7 +35,12 @@ struct CudaBackendOptions {
   // If true, attention is split into pieces whose bounds depend only on the request. So the bits of
   // attention do not depend on the batch (attention_plan.h).
   bool deterministic = false;
+  // kWgmma is not the default, because no GPU has run it yet.
+  PrefillAttention prefill_attention = PrefillAttention::kMma;
 };
+
+// Returns the kernel of chunks of prompts that BackendOptions::cuda_attention names.
+absl::StatusOr<PrefillAttention> PrefillAttentionNamed(std::string_view name);
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Device> device,
                                                            const CudaBackendOptions& options = {});

@@ -12,6 +12,7 @@
 #include "kernels/cuda/paged_attention.cuh"
 #include "kernels/cuda/paged_attention.h"
 #include "kernels/cuda/plan_decodes.cuh"
+#include "kernels/cuda/prefill_attention.h"
 #include "kernels/ops/check.h"
 
 namespace quire::kernels::cuda {
@@ -69,6 +70,15 @@ absl::Status CheckAligned(std::string_view what, const TensorView& tensor, uintp
 
 }  // namespace
 
+absl::Status PagedAttentionOp::Check(const Device& device, PrefillAttention prefill) {
+  if (prefill == PrefillAttention::kMma || device.info().compute_capability == 90) {
+    return absl::OkStatus();
+  }
+  return WantGot("cuda_attention", "mma, or compute capability 9.0",
+                 absl::StrCat("wgmma on ", device.info().compute_capability / 10, ".",
+                              device.info().compute_capability % 10));
+}
+
 bool PagedAttentionOp::Supports(DType dtype, const AttentionPlanKey& layer) {
   // Every supported head_dim has an instance with 4 row tiles.
   return (dtype == DType::kBF16 || dtype == DType::kF16) &&
@@ -97,19 +107,23 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
         absl::StrCat(ToString(args.pattern), ", ", head_dim, " and ", args.heads.value_dim));
   }
   UploadedPlan& uploaded = plans_[args.key()];
-  AttentionPlanOptions options = options_;
-  if (uploaded.grid_size == 0) {
+  const bool is_first = uploaded.grid_size == 0;
+  if (is_first) {
     // Up to two blocks share a multiprocessor. All instances of a head_dim need the same memory.
     ASSIGN_OR_RETURN(
         const int blocks,
         BlocksPerSm(device_, {.block = {kAttnThreads}, .shared_bytes = instance->shared_bytes},
                     instance->kernel));
     uploaded.grid_size = device_.info().num_sms * std::clamp(blocks, 1, 2);
-    options.grid_size = uploaded.grid_size;
-    if (args.most_seqs > 0)
-      RETURN_IF_ERROR(Reserve(LargestPlan(args, options), head_dim, uploaded));
   }
+  AttentionPlanOptions options = options_;
   options.grid_size = uploaded.grid_size;
+  const bool has_prefill = prefill_ == PrefillAttention::kWgmma && !args.pattern.has_holes() &&
+                           FindPrefill<Bf16>(head_dim) != nullptr;
+  options.prefill_grid_size = has_prefill ? device_.info().num_sms : 0;
+  if (is_first && args.most_seqs > 0) {
+    RETURN_IF_ERROR(Reserve(LargestPlan(args, options), head_dim, uploaded));
+  }
   RETURN_IF_ERROR(uploaded.plan.Build(args, options));
   RETURN_IF_ERROR(uploaded.plan.decodes() == nullptr ? Upload(uploaded)
                                                      : PlanOnDevice(args, uploaded));
@@ -123,7 +137,7 @@ absl::Status PagedAttentionOp::Reserve(const PlanSizes& sizes, int64_t head_dim,
                         sizes.merges * static_cast<int64_t>(sizeof(AttentionMerge)) +
                         sizes.block_starts * static_cast<int64_t>(sizeof(int32_t));
   // Each array is padded.
-  constexpr int64_t kPadding = kPlanAlignment * (1 + 2 * std::ssize(kAttentionRowTiles));
+  constexpr int64_t kPadding = kPlanAlignment * (1 + 2 * (std::ssize(kAttentionRowTiles) + 1));
   for (DeviceBuffer& staging : uploaded.staging) {
     RETURN_IF_ERROR(Grow(&Device::AllocateHost, bytes + kPadding, staging));
   }
@@ -259,6 +273,33 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
 }
 
 template <typename T>
+absl::Status PagedAttentionOp::LaunchPrefill(const PagedAttentionArgs& args,
+                                             const UploadedPlan::Part& part,
+                                             const AttnParams<T>& params) {
+  RETURN_IF_ERROR(CheckAligned("query", args.query, 16));
+  const CacheView& cache = args.kv_cache;
+  const PrefillInstance<T>* const instance = FindPrefill<T>(cache.key_dim());
+  const auto box_keys = static_cast<int32_t>(std::min(cache.block_size(), instance->tile_keys));
+  const auto map_of = [&](const TensorView& tensor) {
+    return device_.MakeTensorMap(
+        {.data = tensor.raw(),
+         .element_bytes = 2,
+         .rank = 3,
+         .dims = {cache.key_dim(), cache.num_kv_heads() * cache.block_size(), cache.num_blocks()},
+         .strides = {2, cache.key_dim() * 2, cache.block_stride() * 2},
+         .box = {64, box_keys, 1}});
+  };
+  PrefillParams<T> prefill = {.keys = {}, .values = {}, .attn = params};
+  ASSIGN_OR_RETURN(prefill.keys, map_of(cache.keys));
+  ASSIGN_OR_RETURN(prefill.values, map_of(cache.values));
+  return Launch(device_,
+                {.grid = {static_cast<unsigned>(part.num_blocks)},
+                 .block = {kPrefillThreads},
+                 .shared_bytes = instance->shared_bytes},
+                instance->kernel, prefill);
+}
+
+template <typename T>
 absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
                                          const UploadedPlan& uploaded) {
   const CudaAttentionPlan& plan = uploaded.plan;
@@ -289,9 +330,13 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .scale = args.soft_cap > 0.0f ? args.scale / args.soft_cap : args.scale * kLog2E,
       .soft_cap = args.soft_cap};
   for (const UploadedPlan::Part& part : uploaded.parts) {
-    const Instance<T>* const instance = Find<T>(head_dim, part.row_tiles, args.pattern);
     params.items = part.items;
     params.block_starts = part.block_starts;
+    if (part.row_tiles == kPrefillRowTiles) {
+      RETURN_IF_ERROR(LaunchPrefill(args, part, params));
+      continue;
+    }
+    const Instance<T>* const instance = Find<T>(head_dim, part.row_tiles, args.pattern);
     RETURN_IF_ERROR(Launch(device_,
                            {.grid = {static_cast<unsigned>(part.num_blocks)},
                             .block = {kAttnThreads},

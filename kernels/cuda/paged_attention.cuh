@@ -23,6 +23,7 @@
 // resources.tsv has the instructions that a warp executes for a tile without a mask and soft cap.
 
 #include "kernels/cuda/attn_exchange.cuh"
+#include "kernels/cuda/attn_keys.cuh"
 #include "kernels/cuda/attn_params.h"
 #include "kernels/cuda/attn_products.cuh"
 #include "kernels/cuda/attn_rows.cuh"
@@ -31,49 +32,6 @@
 #include "kernels/cuda/primitives.cuh"
 
 namespace quire::kernels::cuda {
-
-// The tiles of an item, from the newest to the oldest.
-template <bool kListed>
-class ItemTiles {
- public:
-  __device__ __forceinline__ ItemTiles(const SeenTile* tiles, const AttentionItem& item, int keys)
-      : newest_(kListed ? item.first_tile + item.num_tiles - 1 : (item.key_end - 1) / keys),
-        count_(kListed ? item.num_tiles : newest_ - item.key_begin / keys + 1),
-        tiles_(tiles),
-        keys_(keys) {}
-
-  __device__ __forceinline__ int count() const { return count_; }
-  // Returns the first key of the i-th tile.
-  __device__ __forceinline__ int FirstKey(int i) const {
-    return (kListed ? tiles_[newest_ - i].tile : newest_ - i) * keys_;
-  }
-  // Returns true if the list says that every row sees every key of the i-th tile.
-  __device__ __forceinline__ bool IsWhole(int i) const { return tiles_[newest_ - i].whole; }
-
- private:
-  int newest_, count_;
-  const SeenTile* tiles_;
-  int keys_;
-};
-
-// Hides the keys of a tile that the lane's rows do not see. `lane_key` is the first key of the
-// lane.
-template <bool kListed, typename T, int kKeyTiles>
-__device__ __forceinline__ void MaskTile(const AttnParams<T>& p, const LaneRows& rows,
-                                         int tile_begin, int lane_key,
-                                         float (&scores)[kKeyTiles][4]) {
-  int first_seen[2], last_seen[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    first_seen[h] = rows.first_key[h] - lane_key;
-    last_seen[h] = rows.position[h] - lane_key;
-    if constexpr (kListed) {
-      const bool sees_tile = p.pattern.SeesBlock(rows.position[h], tile_begin, rows.head[h]);
-      first_seen[h] = sees_tile ? 0 : kKeyTiles * 8;
-    }
-  }
-  MaskScores(first_seen, last_seen, scores);
-}
 
 // Processes one work item. All threads of the block must call this function.
 template <typename T, int kHeadDim, int kRowTiles, bool kListed>
@@ -98,14 +56,7 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
   const LaneRows rows(p, item, at.row());
   uint32_t q[Shape::kDepthSteps][4];
   rows.LoadQueries(p.query, at.column(), q);
-  // Every row sees the keys [common_begin, common_end), so only tiles with other keys need a mask.
-  // A tile may also contain keys outside [key_begin, key_end) of the item. No row of the item sees
-  // these keys, so the mask hides them too.
-  const int last_position = item.first_position + (item.first_row + item.num_rows - 1) / p.group;
-  const int common_begin = static_cast<int>(p.pattern.FirstKey(last_position));
-  const int common_end = item.first_position + item.first_row / p.group + 1;
-  const bool capped = p.soft_cap > 0.0f;
-  const float scale = capped ? 1.0f : p.scale;
+  const SeenByAll seen_by_all(p, item);
 
   float out[Shape::kColumnTiles][4] = {};
   OnlineSoftmax softmax;
@@ -119,15 +70,13 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
     float scores[Shape::kKeyTiles][4];
     MultiplyQueriesByKeys<T>(q, k_tile, at, scores);
 
-    if (capped) CapScores(p.scale, p.soft_cap, scores);
     const int tile_begin = tiles.FirstKey(i);
-    const int lane_key = tile_begin + at.first_key() + at.column();
-    const int distance[2] = {lane_key - rows.position[0], lane_key - rows.position[1]};
-    ScaleAndBiasScores(scale, rows.slope, distance, scores);
-    const bool masked =
-        kListed ? !tiles.IsWhole(i) : tile_begin < common_begin || tile_begin + kKeys > common_end;
-    if (masked) MaskTile<kListed>(p, rows, tile_begin, lane_key, scores);
-    softmax.Update(scores, out);
+    const bool masked = kListed ? !tiles.IsWhole(i) : !seen_by_all.Contains(tile_begin, kKeys);
+    BiasAndMask<kListed>(p, rows, tile_begin, tile_begin + at.first_key() + at.column(), masked,
+                         scores);
+    float rescale[2];
+    softmax.Weigh(scores, rescale);
+    Rescale(rescale, out);
     AddWeightedValues<T>(scores, k_tile + Shape::kTileElements, at, out);
     free_stage = stage;
     stage = stage + 1 < kStages ? stage + 1 : 0;

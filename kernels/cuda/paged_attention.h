@@ -15,17 +15,23 @@
 #include "absl/status/statusor.h"
 
 #include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attn_params.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/prefill_choice.h"
 #include "kernels/ops/paged_attention.h"
 
 namespace quire::kernels::cuda {
 
 class PagedAttentionOp {
  public:
-  // `device` must outlive this object. The op computes the grid size from the device and ignores
-  // options.grid_size.
-  explicit PagedAttentionOp(Device& device, const AttentionPlanOptions& options = {})
-      : device_(device), options_(options) {}
+  // `device` must outlive this object. The op computes the grid sizes from the device and ignores
+  // those of `options`.
+  explicit PagedAttentionOp(Device& device, const AttentionPlanOptions& options = {},
+                            PrefillAttention prefill = PrefillAttention::kMma)
+      : device_(device), options_(options), prefill_(prefill) {}
+
+  // Returns InvalidArgument if `device` cannot run the kernel.
+  static absl::Status Check(const Device& device, PrefillAttention prefill);
 
   // Returns true if there is a kernel for this layer, with query and cache in `dtype`. All kernels
   // need keys and values of equal length.
@@ -77,11 +83,16 @@ class PagedAttentionOp {
   absl::Status PlanOnDevice(const AttentionPlanArgs& args, UploadedPlan& uploaded);
   const UploadedPlan* FindPlan(const AttentionPlan* plan) const;
   absl::Status Check(const PagedAttentionArgs& args, const UploadedPlan* uploaded) const;
+  // Enqueues PrefillAttnKernel for a part of the plan.
+  template <typename T>
+  absl::Status LaunchPrefill(const PagedAttentionArgs& args, const UploadedPlan::Part& part,
+                             const AttnParams<T>& params);
   template <typename T>
   absl::Status LaunchAll(const PagedAttentionArgs& args, const UploadedPlan& uploaded);
 
   Device& device_;
   const AttentionPlanOptions options_;
+  const PrefillAttention prefill_;
   std::map<AttentionPlanKey, UploadedPlan> plans_;
   int64_t num_allocations_ = 0;  // an allocation changes the addresses of launches
   // The partial results of one Run call. Calls can share this memory, because the stream runs them

@@ -41,14 +41,14 @@
 //       zeros for elements outside the tensor
 //   FenceAsyncProxy(): call before TMA or wgmma reads shared memory that threads wrote
 //   ShrinkRegisters<n>(), GrowRegisters<n>()                             setmaxnreg
-// sm_90a: m64n128k16, to be called by all four warps of a warpgroup together
+// sm_90a: m64nNk16, to be called by all four warps of a warpgroup together. N is 8 * kTiles.
 //   WgmmaFence(): call after threads accessed the registers of d or a
-//   WgmmaShared<T>(float (&d)[64], a, b, accumulate): a and b come from WgmmaDescriptor(shared,
-//       leading bytes, stride bytes)
-//   WgmmaRegisters<T>(d, a[4], b): in this b, the elements of one k are contiguous (N-major)
+//   WgmmaShared<T>(float (&d)[kTiles][4], a, b, accumulate): N = 64 or 128; a and b come from
+//       WgmmaDescriptor(shared, leading bytes, stride bytes)
+//   WgmmaRegisters<T>(d, a[4], b): N = 64, 128 or 256; in this b, the elements of one k are
+//       contiguous (N-major)
 //   WgmmaCommit(); WgmmaWait<groups left in flight>()
-//   d[i] of thread t: row t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8,
-//                     col i / 4 * 8 + t % 4 * 2 + i % 2
+//   d[n][i] of thread t: row t / 32 * 16 + t % 32 / 4 + i / 2 * 8, col n * 8 + t % 4 * 2 + i % 2
 //
 // Fragments of m16n8k16, for lane l with row = l / 4 and col = l % 4 * 2. Each of a[i], b0 and b1
 // holds the element named here in its low half and the next one in its high half.

@@ -306,58 +306,87 @@ __device__ __forceinline__ uint64_t WgmmaDescriptor(const void* shared, uint32_t
          static_cast<uint64_t>(stride_bytes >> 4) << 32 | uint64_t{1} << 62;
 }
 
-// The 64 accumulators are written out because asm does not accept an array.
-#define QUIRE_WGMMA_REGISTERS                                                        \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define QUIRE_WGMMA_ACCUMULATORS(d)                                                               \
-  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
-      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),    \
-      "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),  \
-      "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),  \
-      "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),  \
-      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]),  \
-      "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),  \
-      "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),  \
-      "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+// The accumulators of 64, 128 and 256 columns are written out, because asm does not accept an
+// array.
+#define QUIRE_WGMMA_REGISTERS_64                                         \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define QUIRE_WGMMA_REGISTERS_128                                                    \
+  QUIRE_WGMMA_REGISTERS_64                                                           \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define QUIRE_WGMMA_REGISTERS_256                                                                \
+  QUIRE_WGMMA_REGISTERS_128                                                                      \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"             \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"             \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, " \
+  "%127"
+#define QUIRE_WGMMA_TILE(n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
+#define QUIRE_WGMMA_TILES(n)                                                                      \
+  QUIRE_WGMMA_TILE(n), QUIRE_WGMMA_TILE(n + 1), QUIRE_WGMMA_TILE(n + 2), QUIRE_WGMMA_TILE(n + 3), \
+      QUIRE_WGMMA_TILE(n + 4), QUIRE_WGMMA_TILE(n + 5), QUIRE_WGMMA_TILE(n + 6),                  \
+      QUIRE_WGMMA_TILE(n + 7)
+#define QUIRE_WGMMA_TILES_64 QUIRE_WGMMA_TILES(0)
+#define QUIRE_WGMMA_TILES_128 QUIRE_WGMMA_TILES_64, QUIRE_WGMMA_TILES(8)
+#define QUIRE_WGMMA_TILES_256 QUIRE_WGMMA_TILES_128, QUIRE_WGMMA_TILES(16), QUIRE_WGMMA_TILES(24)
 
-#define QUIRE_WGMMA_SHARED(type)                                                              \
-  asm volatile(                                                                               \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                            \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" QUIRE_WGMMA_REGISTERS \
-      "}, %64, %65, p, 1, 1, 0, 0;\n}"                                                        \
-      : QUIRE_WGMMA_ACCUMULATORS(d)                                                           \
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
-#define QUIRE_WGMMA_REGISTERS_A(type)                                                 \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type           \
-               " {" QUIRE_WGMMA_REGISTERS "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;" \
-               : QUIRE_WGMMA_ACCUMULATORS(d)                                          \
+// The strings name the operands after the accumulators.
+#define QUIRE_WGMMA_SHARED(columns, type, a_operand, b_operand, p_operand)           \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p_operand                         \
+               ", 0;\n"                                                              \
+               "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type \
+               " {" QUIRE_WGMMA_REGISTERS_##columns "}, " a_operand ", " b_operand   \
+                                                    ", p, 1, 1, 0, 0;\n}"            \
+               : QUIRE_WGMMA_TILES_##columns                                         \
+               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+#define QUIRE_WGMMA_REGISTERS_A(columns, type, a_operands, b_operand)                 \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type  \
+               " {" QUIRE_WGMMA_REGISTERS_##columns "}, {" a_operands "}, " b_operand \
+                                                    ", 1, 1, 1, 1;"                   \
+               : QUIRE_WGMMA_TILES_##columns                                          \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define QUIRE_WGMMA_OF_TYPE(product, columns, ...) \
+  if constexpr (std::is_same_v<T, Bf16>) {         \
+    product(columns, "bf16", __VA_ARGS__);         \
+  } else {                                         \
+    product(columns, "f16", __VA_ARGS__);          \
+  }
 
-template <typename T>
-__device__ __forceinline__ void WgmmaShared(float (&d)[64], uint64_t a, uint64_t b,
+template <typename T, int kTiles>
+__device__ __forceinline__ void WgmmaShared(float (&d)[kTiles][4], uint64_t a, uint64_t b,
                                             bool accumulate) {
-  if constexpr (std::is_same_v<T, Bf16>) {
-    QUIRE_WGMMA_SHARED("bf16");
+  static_assert(kTiles == 8 || kTiles == 16);
+  if constexpr (kTiles == 8) {
+    QUIRE_WGMMA_OF_TYPE(QUIRE_WGMMA_SHARED, 64, "%32", "%33", "%34")
   } else {
-    QUIRE_WGMMA_SHARED("f16");
+    QUIRE_WGMMA_OF_TYPE(QUIRE_WGMMA_SHARED, 128, "%64", "%65", "%66")
   }
 }
-template <typename T>
-__device__ __forceinline__ void WgmmaRegisters(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
-  if constexpr (std::is_same_v<T, Bf16>) {
-    QUIRE_WGMMA_REGISTERS_A("bf16");
+template <typename T, int kTiles>
+__device__ __forceinline__ void WgmmaRegisters(float (&d)[kTiles][4], const uint32_t (&a)[4],
+                                               uint64_t b) {
+  static_assert(kTiles == 8 || kTiles == 16 || kTiles == 32);
+  if constexpr (kTiles == 8) {
+    QUIRE_WGMMA_OF_TYPE(QUIRE_WGMMA_REGISTERS_A, 64, "%32, %33, %34, %35", "%36")
+  } else if constexpr (kTiles == 16) {
+    QUIRE_WGMMA_OF_TYPE(QUIRE_WGMMA_REGISTERS_A, 128, "%64, %65, %66, %67", "%68")
   } else {
-    QUIRE_WGMMA_REGISTERS_A("f16");
+    QUIRE_WGMMA_OF_TYPE(QUIRE_WGMMA_REGISTERS_A, 256, "%128, %129, %130, %131", "%132")
   }
 }
 
+#undef QUIRE_WGMMA_OF_TYPE
 #undef QUIRE_WGMMA_REGISTERS_A
 #undef QUIRE_WGMMA_SHARED
-#undef QUIRE_WGMMA_ACCUMULATORS
-#undef QUIRE_WGMMA_REGISTERS
+#undef QUIRE_WGMMA_TILES_256
+#undef QUIRE_WGMMA_TILES_128
+#undef QUIRE_WGMMA_TILES_64
+#undef QUIRE_WGMMA_TILES
+#undef QUIRE_WGMMA_TILE
+#undef QUIRE_WGMMA_REGISTERS_256
+#undef QUIRE_WGMMA_REGISTERS_128
+#undef QUIRE_WGMMA_REGISTERS_64
 
 __device__ __forceinline__ void WgmmaFence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");

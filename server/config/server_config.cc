@@ -73,6 +73,12 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
                "have the same bits with each of them.",
        .target = &engine.cpu_isa,
        .choices = {"auto", "portable", "avx2", "avx512", "amx"}},
+      {.name = "cuda_attention",
+       .group = "Compute",
+       .help = "Kernel of attention for prompts on a GPU; wgmma: for compute capability 9.0, which "
+               "no GPU has run yet; auto: mma.",
+       .target = &engine.cuda_attention,
+       .choices = {"auto", "mma", "wgmma"}},
       {.name = "threads",
        .group = "Compute",
        .placeholder = "N",

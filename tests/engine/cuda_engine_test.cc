@@ -48,7 +48,8 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
                                                 .linear_scratch_bytes = 1 << 16,
                                                 .pipeline_depth = pipeline_depth_,
                                                 .records = records_,
-                                                .deterministic = deterministic_});
+                                                .deterministic = deterministic_,
+                                                .prefill_attention = prefill_attention_});
     };
     return options;
   }
@@ -67,6 +68,7 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
   int32_t pipeline_depth_ = 1;
   bool records_ = true;
   bool deterministic_ = true;
+  kernels::cuda::PrefillAttention prefill_attention_ = kernels::cuda::PrefillAttention::kMma;
   DeviceLog log_;
 };
 
@@ -285,6 +287,23 @@ TEST_P(CudaEngineTest, AloneAsAmongOthers) {
   const auto harness = Make();
   ExpectSameAmongOthers(*harness, params, alone);
   harness->ExpectIdleIsEmpty();
+}
+
+// In bfloat16 the prompt runs on wgmma, in steps with decodes of other requests. The tokens are
+// those of the other kernel, of which the last bits differ.
+TEST_P(CudaEngineTest, PromptsOnWgmmaAloneAsAmongOthers) {
+  const GenerateParams params = GreedyParams(RandomIds(90, 1), 12);
+  const CollectingSink::Sample on_mma = Alone(params);
+  prefill_attention_ = kernels::cuda::PrefillAttention::kWgmma;
+  log_ = {};
+  const CollectingSink::Sample alone = Alone(params);
+  constexpr int64_t kMoreThanOthers = 60 << 10;
+  EXPECT_EQ(std::ranges::count_if(log_.shared_bytes,
+                                  [](int64_t bytes) { return bytes > kMoreThanOthers; }) >= 2,
+            GetParam() != DType::kF32);
+  EXPECT_EQ(alone.token_ids, on_mma.token_ids);
+  const auto harness = Make();
+  ExpectSameAmongOthers(*harness, params, alone);
 }
 
 // In bfloat16 the first layer runs on tensor cores. The second has longer values than keys and runs

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "base/status_macros.h"
 #include "kernels/backend_module.h"
 #include "kernels/build_id.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -19,11 +20,13 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
     return absl::UnavailableError(
         absl::StrCat("cuda-emulated: want GPU ", options.device_ordinal, ", got 1 GPU"));
   }
+  ASSIGN_OR_RETURN(const PrefillAttention attention, PrefillAttentionNamed(options.cuda_attention));
   const char* const fault = std::getenv(kFaultVariable);
   return CreateCudaBackend(std::make_unique<FaultyDevice>(fault == nullptr ? "" : fault),
                            {.activation_dtype = options.activation_dtype,
                             .linear_scratch_bytes = 1 << 20,
-                            .deterministic = true});
+                            .deterministic = true,
+                            .prefill_attention = attention});
 }
 
 }  // namespace

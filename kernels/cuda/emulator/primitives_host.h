@@ -164,22 +164,32 @@ inline uint64_t WgmmaDescriptor(const void* shared, uint32_t leading_bytes, uint
          uint64_t{stride_bytes >> 4} << 32 | uint64_t{1} << 62;
 }
 
-template <typename T>
-void WgmmaShared(float (&d)[64], uint64_t a, uint64_t b, bool accumulate,
+template <typename T, int kTiles>
+void WgmmaShared(float (&d)[kTiles][4], uint64_t a, uint64_t b, bool accumulate,
                  emulator::Where where = {}) {
-  emulator::IssueWgmma({d, a, b, {}, /*a_in_registers=*/false, accumulate, emulator::TypeOf<T>()},
+  static_assert(kTiles == 8 || kTiles == 16);
+  emulator::IssueWgmma({.d = d[0],
+                        .num_accumulators = 4 * kTiles,
+                        .a = a,
+                        .b = b,
+                        .a_registers = {},
+                        .a_in_registers = false,
+                        .accumulate = accumulate,
+                        .type = emulator::TypeOf<T>()},
                        where);
 }
-template <typename T>
-void WgmmaRegisters(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+template <typename T, int kTiles>
+void WgmmaRegisters(float (&d)[kTiles][4], const uint32_t (&a)[4], uint64_t b,
                     emulator::Where where = {}) {
-  emulator::IssueWgmma({d,
-                        0,
-                        b,
-                        {a[0], a[1], a[2], a[3]},
-                        /*a_in_registers=*/true,
-                        /*accumulate=*/true,
-                        emulator::TypeOf<T>()},
+  static_assert(kTiles == 8 || kTiles == 16 || kTiles == 32);
+  emulator::IssueWgmma({.d = d[0],
+                        .num_accumulators = 4 * kTiles,
+                        .a = 0,
+                        .b = b,
+                        .a_registers = {a[0], a[1], a[2], a[3]},
+                        .a_in_registers = true,
+                        .accumulate = true,
+                        .type = emulator::TypeOf<T>()},
                        where);
 }
 inline void WgmmaFence(emulator::Where where = {}) { emulator::FenceWgmma(where); }

@@ -95,12 +95,13 @@ void LoadTensor(void* target, const TensorMap& map, uint64_t* barrier, const int
                 int rank, Where where);
 void FenceAsyncProxy();
 
-// One thread's part of wgmma.m64n128k16, which computes d = a b or d = a b + d. The operand b is in
-// shared memory. If a is in shared memory too, both have k as the contiguous dimension. If a is in
-// registers, b has n as the contiguous dimension.
-inline constexpr int kWgmmaAccumulators = 64;
+// One thread's part of wgmma.m64nNk16, which computes d = a b or d = a b + d. N is twice the number
+// of accumulators. The operand b is in shared memory. If a is in shared memory too, both have k as
+// the contiguous dimension. If a is in registers, b has n as the contiguous dimension.
+inline constexpr int kMostWgmmaAccumulators = 128;
 struct WgmmaProduct {
   float* d;
+  int num_accumulators;
   uint64_t a, b;  // descriptors of operands in shared memory
   uint32_t a_registers[4];
   bool a_in_registers;

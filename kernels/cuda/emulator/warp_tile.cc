@@ -50,12 +50,12 @@ void SpreadRegistersOfA(const uint32_t (&registers)[4], int t, MatrixType type, 
   }
 }
 
-void MultiplyWarpgroupTile(const float* a, const float (&b)[16][kWgmmaCols],
-                           float (&c)[kWgmmaRows][kWgmmaCols]) {
+void MultiplyWarpgroupTile(const float* a, const float (&b)[16][kMostWgmmaCols], int cols,
+                           float (&c)[kWgmmaRows][kMostWgmmaCols]) {
   for (int row = 0; row < kWgmmaRows; ++row) {
     for (int k = 0; k < 16; ++k) {
       const float factor = a[row * 16 + k];
-      for (int col = 0; col < kWgmmaCols; ++col) c[row][col] += factor * b[k][col];
+      for (int col = 0; col < cols; ++col) c[row][col] += factor * b[k][col];
     }
   }
 }

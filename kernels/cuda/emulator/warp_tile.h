@@ -1,6 +1,6 @@
 #pragma once
 
-// The arithmetic of mma.m16n8k16 and wgmma.m64n128k16. The callers in warp.cc and wgmma.cc first
+// The arithmetic of mma.m16n8k16 and wgmma.m64nNk16. The callers in warp.cc and wgmma.cc first
 // wait until all threads have arrived.
 
 #include <cstdint>
@@ -23,7 +23,7 @@ void MultiplyWarpTile(const WarpTileInput* const* in, float* const* out, MatrixT
 float DecodeElement(uint16_t bits, MatrixType type);
 
 inline constexpr int kWgmmaRows = 64;
-inline constexpr int kWgmmaCols = 128;
+inline constexpr int kMostWgmmaCols = 256;
 
 // Return the row and the column of the tile element in accumulator i of thread t of a warpgroup.
 inline int WgmmaRow(int t, int i) { return t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8; }
@@ -33,8 +33,8 @@ inline int WgmmaCol(int t, int i) { return i / 4 * 8 + t % 4 * 2 + i % 2; }
 // 16 rows, in the register layout of the matrix a of mma.m16n8k16.
 void SpreadRegistersOfA(const uint32_t (&registers)[4], int t, MatrixType type, float* a);
 
-// Computes c += a b. The matrix a is [64][16].
-void MultiplyWarpgroupTile(const float* a, const float (&b)[16][kWgmmaCols],
-                           float (&c)[kWgmmaRows][kWgmmaCols]);
+// Computes c += a b in the first `cols` columns. The matrix a is [64][16].
+void MultiplyWarpgroupTile(const float* a, const float (&b)[16][kMostWgmmaCols], int cols,
+                           float (&c)[kWgmmaRows][kMostWgmmaCols]);
 
 }  // namespace quire::kernels::cuda::emulator

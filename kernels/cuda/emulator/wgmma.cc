@@ -66,13 +66,13 @@ void ReadKMajor(const Operand& operand, int rows, MatrixType type, float* out, W
   }
 }
 
-// Reads a matrix [16 x kWgmmaCols] in which the columns of each k are contiguous. A swizzle atom
+// Reads a matrix [16 x cols] in which the columns of each k are contiguous. A swizzle atom
 // holds 64 columns of 8 values of k. The next 64 columns are `operand.leading` bytes further, and
 // the next 8 values of k are `operand.stride` bytes further.
-void ReadMnMajor(const Operand& operand, MatrixType type, float (&out)[16][kWgmmaCols],
-                 Where where) {
+void ReadMnMajor(const Operand& operand, int cols, MatrixType type,
+                 float (&out)[16][kMostWgmmaCols], Where where) {
   for (int k = 0; k < 16; ++k) {
-    for (int col = 0; col < kWgmmaCols; col += kChunk) {
+    for (int col = 0; col < cols; col += kChunk) {
       ReadChunk(operand.address + col / 64 * operand.leading + k / 8 * operand.stride +
                     k % 8 * 128 + col % 64 * 2,
                 type, out[k] + col, where);
@@ -89,36 +89,38 @@ struct Product {
   // A copy of the accumulators, made when this product was issued. Since then the accumulators hold
   // poison. Empty if an earlier product in flight has the same accumulators: it runs first and
   // leaves its result there for this product.
-  std::vector<std::array<float, kWgmmaAccumulators>> initial;
+  std::vector<std::array<float, kMostWgmmaAccumulators>> initial;
   Where where;
 };
 
 void Run(const Product& product) {
-  static thread_local float a[kWgmmaRows * 16], b[16][kWgmmaCols], c[kWgmmaRows][kWgmmaCols];
+  static thread_local float a[kWgmmaRows * 16], b[16][kMostWgmmaCols],
+      c[kWgmmaRows][kMostWgmmaCols];
   const WgmmaProduct& first = product.thread[0];
+  const int cols = 2 * first.num_accumulators;
   if (first.a_in_registers) {
-    ReadMnMajor(Operand(first.b), first.type, b, product.where);
+    ReadMnMajor(Operand(first.b), cols, first.type, b, product.where);
     for (int t = 0; t < kWarpgroupSize; ++t)
       SpreadRegistersOfA(product.thread[t].a_registers, t, first.type, a);
   } else {
     ReadKMajor(Operand(first.a), kWgmmaRows, first.type, a, product.where);
-    static thread_local float b_transposed[kWgmmaCols * 16];
-    ReadKMajor(Operand(first.b), kWgmmaCols, first.type, b_transposed, product.where);
-    for (int col = 0; col < kWgmmaCols; ++col) {
+    static thread_local float b_transposed[kMostWgmmaCols * 16];
+    ReadKMajor(Operand(first.b), cols, first.type, b_transposed, product.where);
+    for (int col = 0; col < cols; ++col) {
       for (int k = 0; k < 16; ++k) b[k][col] = b_transposed[col * 16 + k];
     }
   }
   for (int t = 0; t < kWarpgroupSize; ++t) {
     const float* const from =
         product.initial.empty() ? product.thread[t].d : product.initial[t].data();
-    for (int i = 0; i < kWgmmaAccumulators; ++i) {
+    for (int i = 0; i < first.num_accumulators; ++i) {
       float& element = c[WgmmaRow(t, i)][WgmmaCol(t, i)];
       element = first.accumulate ? from[i] : 0.0f;
     }
   }
-  MultiplyWarpgroupTile(a, b, c);
+  MultiplyWarpgroupTile(a, b, cols, c);
   for (int t = 0; t < kWarpgroupSize; ++t) {
-    for (int i = 0; i < kWgmmaAccumulators; ++i) {
+    for (int i = 0; i < first.num_accumulators; ++i) {
       product.thread[t].d[i] = c[WgmmaRow(t, i)][WgmmaCol(t, i)];
     }
   }
@@ -165,7 +167,7 @@ void IssueOperation(const void* const* in, Where where) {
     const auto& own = *static_cast<const WgmmaProduct*>(in[t]);
     product.thread[t] = own;
     if (in_flight) continue;
-    for (int i = 0; i < kWgmmaAccumulators; ++i) {
+    for (int i = 0; i < first.num_accumulators; ++i) {
       product.initial[t][i] = own.d[i];
       own.d[i] = poison;
     }

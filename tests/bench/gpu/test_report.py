@@ -49,7 +49,12 @@ class GoalsTest(unittest.TestCase):
     def test_prefill_counts_flops_at_eight_thousand_tokens(self):
         rows = [attention("prefill 1x8192@8192 32/8 d128 bs16", "prefill", 1000.0, contexts=[8192], queries=[8192], flops=3.4e11),
                 attention("prefill 1x1024@1024 32/8 d128 bs16", "prefill", 1000.0, contexts=[1024], queries=[1024], flops=1e9)]
-        self.assertIn(": met; worst of 1: 340", goal(report.goals(rows, []), "prefill of 8k"))
+        self.assertIn(": met; worst of 1: 340", goal(report.goals(rows, []), "prefill of 8k tokens at 330"))
+        self.assertIn("not measured", goal(report.goals(rows, []), "prefill of 8k tokens at 500 TFLOP/s on wgmma"))
+        rows.append(attention("prefill 1x8192@8192 32/8 d128 bs16 wgmma", "prefill", 1000.0, contexts=[8192], queries=[8192],
+                              flops=4.9e11) | {"wgmma": True})
+        self.assertIn(": met; worst of 1: 340", goal(report.goals(rows, []), "prefill of 8k tokens at 330"))
+        self.assertIn("**not met**; worst of 1: 490", goal(report.goals(rows, []), "prefill of 8k tokens at 500"))
 
     def test_every_peer_has_its_worst_row(self):
         peers = [{"peer": "flashinfer", "case": "a", "times_faster": 1.2}, {"peer": "flashinfer", "case": "b", "times_faster": 0.8}]

@@ -15,6 +15,7 @@ BENCH = os.environ["QUIRE_GPU_BENCH"]
 NVIDIA_SMI = """#!/bin/bash
 case "$1" in
   -L) echo "GPU 0: NVIDIA H200 (UUID: GPU-0)" ;;
+  --query-gpu=compute_cap) echo 9.0 ;;
   --query-gpu=*) echo "NVIDIA H200, 600.1" ;;
   *) echo "a table" ;;
 esac
@@ -39,7 +40,7 @@ echo '{"testsuites": [{"name": "S", "testsuite": [{"name": "t", "result": "COMPL
 case "$0" in *bad_test) exit 1 ;; esac
 """
 TESTS = ["primitives", "hopper_primitives", "tile_product", "device", "paged_attention", "attn_merge", "step_ops",
-         "attention_reference", "backend", "bad_arguments", "hopper_prefill"]
+         "attention_reference", "backend", "bad_arguments", "prefill_attention"]
 
 
 class RunAllTest(unittest.TestCase):
@@ -163,7 +164,8 @@ esac
         run = self.run_all("--phase", "ncu")
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         self.assertEqual([(line["kernel"], line["case"].split()[0]) for line in self.lines("ncu")],
-                         [("AttnKernel", "decode"), ("AttnMergeKernel", "decode"), ("AttnKernel", "prefill")])
+                         [("AttnKernel", "decode"), ("AttnMergeKernel", "decode"), ("AttnKernel", "prefill"),
+                          ("PrefillAttnKernel", "prefill")])
         self.assertIn("| 93.5 % |", (self.out / "performance.md").read_text())
         self.script(self.tools / "ncu", "#!/bin/bash\nexit 1\n")
         self.assertIn("failed: ncu", self.run_all("--phase", "ncu").stdout)

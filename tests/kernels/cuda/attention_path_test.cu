@@ -8,11 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/clear_padding.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/prefill_params.h"
 #include "tests/kernels/cuda/attention_testing.h"
 #include "tests/kernels/cuda/recording_device.h"
 
@@ -82,6 +84,63 @@ TEST(AttentionPathTest, ALargerPlanLeavesAlonePlansInFlight) {
   second.args.plan = *backend->Plan(large.PlanArgs());
   ASSERT_TRUE(backend->PagedAttention(second.args).ok());
   EXPECT_TRUE(backend->Synchronize().ok()) << backend->Synchronize();
+}
+
+// Counts the launches of PrefillAttnKernel, the only kernel with its block size here.
+class PrefillCounter final : public emulator::EmulatedDevice {
+ public:
+  explicit PrefillCounter(int& num_prefills) : num_prefills_(num_prefills) {}
+  absl::Status LaunchKernel(const KernelLaunch& launch) override {
+    num_prefills_ += launch.config.block.x == kPrefillThreads ? 1 : 0;
+    return EmulatedDevice::LaunchKernel(launch);
+  }
+
+ private:
+  int& num_prefills_;
+};
+
+TEST(AttentionPathTest, AMixedStepRunsItsPromptsOnWgmmaIfThatIsChosen) {
+  // A decode of many heads, a decode with a draft, a prompt, and a chunk of a prompt.
+  const testing::AttentionBatch mixed(
+      {.sequences = {{45, 1}, {50, 2}, {60, 60}, {140, 70}}, .num_heads = 8, .head_dim = 128});
+  const testing::AttentionBatch decodes(
+      {.sequences = {{45, 1}, {50, 1}}, .num_heads = 71, .head_dim = 128});
+  const testing::AttentionBatch other_dim({.sequences = {{60, 60}}, .head_dim = 80});
+  for (const PrefillAttention chosen : {PrefillAttention::kMma, PrefillAttention::kWgmma}) {
+    for (const auto& [batch, has_prompts] :
+         {std::pair{&mixed, true}, {&decodes, false}, {&other_dim, false}}) {
+      int num_prefills = 0;
+      auto owned = std::make_unique<PrefillCounter>(num_prefills);
+      Device& device = *owned;
+      const auto backend = *CreateCudaBackend(
+          std::move(owned), {.activation_dtype = DType::kBF16, .prefill_attention = chosen});
+      testing::AttentionOnDevice on_device(device, *batch);
+      on_device.args.plan = *backend->Plan(batch->PlanArgs());
+      ASSERT_TRUE(backend->PagedAttention(on_device.args).ok());
+      EXPECT_EQ(num_prefills, has_prompts && chosen == PrefillAttention::kWgmma ? 1 : 0);
+      batch->Check(on_device.out.ToHost(), testing::AttentionWeights::kRounded);
+    }
+  }
+}
+
+TEST(AttentionPathTest, WgmmaIsRefusedByNameOnAnotherChip) {
+  EXPECT_EQ(*PrefillAttentionNamed("auto"), PrefillAttention::kMma);
+  EXPECT_EQ(*PrefillAttentionNamed("mma"), PrefillAttention::kMma);
+  EXPECT_EQ(*PrefillAttentionNamed("wgmma"), PrefillAttention::kWgmma);
+  EXPECT_EQ(PrefillAttentionNamed("fa3").status().message(),
+            "cuda_attention: want auto|mma|wgmma, got fa3");
+  for (const int chip : {80, 89, 100}) {
+    const auto device = [&] {
+      return std::make_unique<emulator::EmulatedDevice>(
+          emulator::EmulatorOptions{.compute_capability = chip});
+    };
+    EXPECT_TRUE(CreateCudaBackend(device(), {}).ok());
+    EXPECT_EQ(CreateCudaBackend(device(), {.prefill_attention = PrefillAttention::kWgmma})
+                  .status()
+                  .message(),
+              absl::StrCat("cuda_attention: want mma, or compute capability 9.0, got wgmma on ",
+                           chip / 10, ".", chip % 10));
+  }
 }
 
 // Records launches instead of running them.

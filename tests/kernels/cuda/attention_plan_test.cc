@@ -249,7 +249,8 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
   EXPECT_TRUE(rc::check([] {
     Lengths lengths = AnyLengths();
     if (lengths.shape.pattern.has_holes()) lengths.shape.pattern = {};
-    const AttentionPlanOptions options{.grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264)};
+    const AttentionPlanOptions options{.grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264),
+                                       .prefill_grid_size = *rc::gen::element(0, 5, 132)};
     AttentionPlanArgs args = lengths.Args();
     args.most_seqs = std::ssize(lengths.query);
     args.most_tokens = std::max<int64_t>(
@@ -495,8 +496,35 @@ TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
   EXPECT_EQ(message(bad), "plan: want 1 query_lens, got 2");
 }
 
+// Returns the row tiles and blocks of each part of a plan for these sequences.
+std::vector<std::pair<int32_t, size_t>> PartsOf(const std::vector<int32_t>& query_lens,
+                                                int32_t group, int32_t prefill_grid_size) {
+  const std::vector<int32_t> context_lens(query_lens.size(), 5000);
+  CudaAttentionPlan plan;
+  EXPECT_TRUE(plan.Build({.context_lens = context_lens,
+                          .query_lens = query_lens,
+                          .heads = {2 * group, 2, 128, 128}},
+                         {.grid_size = 5, .prefill_grid_size = prefill_grid_size})
+                  .ok());
+  std::vector<std::pair<int32_t, size_t>> parts;
+  for (const auto& part : plan.parts()) {
+    parts.emplace_back(part.row_tiles, part.block_starts.size() - 1);
+  }
+  return parts;
+}
+
+TEST(CudaAttentionPlanTest, ChunksOfMoreThan64RowsHaveAPartOfTheirOwnWhereThatIsChosen) {
+  using Parts = std::vector<std::pair<int32_t, size_t>>;
+  EXPECT_EQ(PartsOf({1, 16, 17}, 4, 0), (Parts{{1, 5}, {4, 5}}));
+  EXPECT_EQ(PartsOf({1, 16, 17}, 4, 3), (Parts{{1, 5}, {4, 5}, {kPrefillRowTiles, 3}}));
+  EXPECT_EQ(PartsOf({65}, 1, 3), (Parts{{kPrefillRowTiles, 3}}));
+  EXPECT_EQ(PartsOf({64}, 1, 3), (Parts{{4, 5}}));
+  EXPECT_EQ(PartsOf({1}, 71, 3), (Parts{{4, 5}}));  // a decode
+  EXPECT_EQ(PartsOf({2}, 71, 3), (Parts{{kPrefillRowTiles, 3}}));
+}
+
 TEST(CudaAttentionPlanTest, KeysAndRowsFitInInt32) {
-  constexpr int32_t kMost = std::numeric_limits<int32_t>::max() - 64;
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max() - 128;
   std::vector<int32_t> context = {kMost}, query = {1};
   const AttentionPlanArgs args{
       .context_lens = context, .query_lens = query, .heads = {2, 1, 64, 64}};
@@ -505,10 +533,10 @@ TEST(CudaAttentionPlanTest, KeysAndRowsFitInInt32) {
   EXPECT_EQ(plan.parts()[0].items[0].key_end, kMost);
   context[0] = kMost + 1;
   EXPECT_EQ(plan.Build(args, {}).message(),
-            "plan: want fewer than 2^31 - 64 keys and rows, got 2147483584 and 2");
+            "plan: want fewer than 2^31 - 128 keys and rows, got 2147483520 and 2");
   context[0] = query[0] = 1 << 30;
   EXPECT_EQ(plan.Build(args, {}).message(),
-            "plan: want fewer than 2^31 - 64 keys and rows, got 1073741824 and 2147483648");
+            "plan: want fewer than 2^31 - 128 keys and rows, got 1073741824 and 2147483648");
 }
 
 TEST(CudaAttentionPlanTest, TheBlockTableHoldsTheKeysOfSequencesThatAsk) {

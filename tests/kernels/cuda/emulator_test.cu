@@ -275,16 +275,16 @@ __global__ void MultipliesOnes(const __grid_constant__ Params p) {
   for (int i = static_cast<int>(threadIdx.x); i < 128 * 64; i += 128) tile[i] = one;
   if (p.variant != kNoProxyFence) FenceAsyncProxy();
   __syncthreads();
-  float d[64];
+  float d[16][4];
   if (p.variant != kNoFence) WgmmaFence();
   if (p.variant == kEvenLanesAlone && threadIdx.x % 2 == 1) WgmmaCommit();
   const uint64_t descriptor =
       WgmmaDescriptor(tile + (p.variant == kLeadsOut ? 64 * 64 : 0), 16, 1024);
   WgmmaShared<Bf16>(d, descriptor, descriptor, false);
   WgmmaCommit();
-  if (p.variant == kReadsEarly) p.out[threadIdx.x % 64] = d[0];
+  if (p.variant == kReadsEarly) p.out[threadIdx.x % 64] = d[0][0];
   WgmmaWait<0>();
-  if (p.variant == kRight && threadIdx.x < 64) p.out[threadIdx.x] = d[threadIdx.x];
+  if (p.variant == kRight && threadIdx.x < 64) p.out[threadIdx.x] = d[threadIdx.x / 4][threadIdx.x % 4];
 }
 
 TEST_F(EmulatorTest, WgmmaIsChecked) {

@@ -210,11 +210,13 @@ TEST_F(HopperPrimitivesTest, TmaFillsWithZerosOutsideTheTensor) {
 
 // --- wgmma
 
+// The product of a [64][kDepth] and b, with N = 8 * kTiles columns.
 template <typename T>
 struct WgmmaParams {
-  const T* a;  // [64][64]
-  const T* b;  // WgmmaShared: [128][64], k innermost; WgmmaRegisters: [64][128], columns innermost
-  float* out;  // [64][128]; each sum starts as its own index
+  const T* a;
+  const T*
+      b;  // WgmmaShared: [N][kDepth], k innermost; WgmmaRegisters: [kDepth][N], columns innermost
+  float* out;  // [64][N]; each sum starts as its own index
 };
 
 inline constexpr int kDepth = 64;  // four products of 16
@@ -226,30 +228,52 @@ __device__ inline int SwizzledIndex(int row, int col, int rows) {
   return (byte ^ ((byte >> 7 & 7) << 4)) / 2;
 }
 
-__device__ inline int OutIndex(int i) {
+// Returns the index in `out` of this thread's accumulator d[n][i].
+template <int kTiles>
+__device__ inline int OutIndex(int n, int i) {
   const int t = static_cast<int>(threadIdx.x);
-  const int row = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8;
-  return row * 128 + i / 4 * 8 + t % 4 * 2 + i % 2;
+  const int row = t / 32 * 16 + t % 32 / 4 + i / 2 * 8;
+  return row * 8 * kTiles + n * 8 + t % 4 * 2 + i % 2;
+}
+
+template <int kTiles>
+__device__ inline void StartAsIndex(float (&d)[kTiles][4]) {
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) d[n][i] = static_cast<float>(OutIndex<kTiles>(n, i));
+  }
+}
+
+template <int kTiles>
+__device__ inline void StoreSums(const float (&d)[kTiles][4], float* out) {
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out[OutIndex<kTiles>(n, i)] = d[n][i];
+  }
 }
 
 // Stores both operands in shared memory, swizzled, and makes them visible to wgmma.
-template <typename T>
+template <typename T, int kTiles>
 __device__ void StoreOperands(const WgmmaParams<T>& p, T* a, T* b) {
-  for (int i = static_cast<int>(threadIdx.x); i < 128 * kDepth; i += 128) {
-    if (i < 64 * kDepth) a[SwizzledIndex(i / kDepth, i % kDepth, 64)] = p.a[i];
-    b[SwizzledIndex(i / kDepth, i % kDepth, 128)] = p.b[i];
+  for (int i = static_cast<int>(threadIdx.x); i < 64 * kDepth; i += 128) {
+    a[SwizzledIndex(i / kDepth, i % kDepth, 64)] = p.a[i];
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < 8 * kTiles * kDepth; i += 128) {
+    b[SwizzledIndex(i / kDepth, i % kDepth, 8 * kTiles)] = p.b[i];
   }
   FenceAsyncProxy();
   __syncthreads();
 }
 
-template <typename T>
+template <typename T, int kTiles>
 __global__ void WgmmaSharedKernel(const __grid_constant__ WgmmaParams<T> p) {
   T* const a = DynamicShared<T>();
   T* const b = a + 64 * kDepth;
-  StoreOperands(p, a, b);
-  float d[64];
-  for (int i = 0; i < 64; ++i) d[i] = static_cast<float>(OutIndex(i));
+  StoreOperands<T, kTiles>(p, a, b);
+  float d[kTiles][4];
+  StartAsIndex(d);
   WgmmaFence();
 #pragma unroll
   for (int k = 0; k < kDepth / 16; ++k) {
@@ -258,7 +282,7 @@ __global__ void WgmmaSharedKernel(const __grid_constant__ WgmmaParams<T> p) {
   }
   WgmmaCommit();
   WgmmaWait<0>();
-  for (int i = 0; i < 64; ++i) p.out[OutIndex(i)] = d[i];
+  StoreSums(d, p.out);
 }
 
 // Multiplies over the two halves of the depth, each in one wgmma group. The first product is added
@@ -269,9 +293,9 @@ template <typename T>
 __global__ void WgmmaGroupsKernel(const __grid_constant__ WgmmaParams<T> p) {
   T* const a = DynamicShared<T>();
   T* const b = a + 64 * kDepth;
-  StoreOperands(p, a, b);
-  float d[64], e[64];
-  for (int i = 0; i < 64; ++i) d[i] = static_cast<float>(OutIndex(i));
+  StoreOperands<T, 16>(p, a, b);
+  float d[16][4], e[16][4];
+  StartAsIndex(d);
   WgmmaFence();
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
@@ -286,23 +310,24 @@ __global__ void WgmmaGroupsKernel(const __grid_constant__ WgmmaParams<T> p) {
   }
   WgmmaCommit();
   WgmmaWait<1>();
-  for (int i = 0; i < 64; ++i) p.out[OutIndex(i)] = d[i];
+  StoreSums(d, p.out);
   WgmmaWait<0>();
-  for (int i = 0; i < 64; ++i) p.out[64 * 128 + OutIndex(i)] = e[i];
+  StoreSums(e, p.out + 64 * 128);
 }
 
-template <typename T>
+template <typename T, int kTiles>
 __global__ void WgmmaRegistersKernel(const __grid_constant__ WgmmaParams<T> p) {
+  constexpr int kCols = 8 * kTiles;
   T* const b = DynamicShared<T>();
-  for (int i = static_cast<int>(threadIdx.x); i < 128 * kDepth; i += 128) {
-    b[SwizzledIndex(i / 128, i % 128, kDepth)] = p.b[i];
+  for (int i = static_cast<int>(threadIdx.x); i < kCols * kDepth; i += 128) {
+    b[SwizzledIndex(i / kCols, i % kCols, kDepth)] = p.b[i];
   }
   FenceAsyncProxy();
   __syncthreads();
   const int t = static_cast<int>(threadIdx.x);
   const int row = t / 32 * 16 + t % 32 / 4, col = t % 4 * 2;
-  float d[64];
-  for (int i = 0; i < 64; ++i) d[i] = static_cast<float>(OutIndex(i));
+  float d[kTiles][4];
+  StartAsIndex(d);
   uint32_t a[kDepth / 16][4];
 #pragma unroll
   for (int i = 0; i < kDepth / 4; ++i) {
@@ -316,33 +341,42 @@ __global__ void WgmmaRegistersKernel(const __grid_constant__ WgmmaParams<T> p) {
   }
   WgmmaCommit();
   WgmmaWait<0>();
-  for (int i = 0; i < 64; ++i) p.out[OutIndex(i)] = d[i];
+  StoreSums(d, p.out);
 }
 
-template <typename T>
+template <typename T, int kTiles>
 void CheckWgmma(Device& device, void (*kernel)(WgmmaParams<T>), bool columns_innermost) {
-  const auto a = SmallIntegers<T>(64 * kDepth, 3), b = SmallIntegers<T>(128 * kDepth, 4);
+  constexpr size_t kCols = 8 * kTiles;
+  const auto a = SmallIntegers<T>(64 * kDepth, 3), b = SmallIntegers<T>(kCols * kDepth, 4);
   DeviceArray<T> device_a(device, a), device_b(device, b);
-  DeviceArray<float> out(device, 64 * 128);
+  DeviceArray<float> out(device, 64 * kCols);
   const WgmmaParams<T> params = {device_a.data(), device_b.data(), out.data()};
-  ASSERT_TRUE(
-      Launch(device, {.block = {128}, .shared_bytes = 192 * kDepth * 2}, kernel, params).ok());
+  ASSERT_TRUE(Launch(device, {.block = {128}, .shared_bytes = (64 + int64_t{kCols}) * kDepth * 2},
+                     kernel, params)
+                  .ok());
   const auto got = out.ToHost();
   for (size_t row = 0; row < 64; ++row) {
-    for (size_t col = 0; col < 128; ++col) {
-      float want = static_cast<float>(row * 128 + col);
+    for (size_t col = 0; col < kCols; ++col) {
+      float want = static_cast<float>(row * kCols + col);
       for (size_t k = 0; k < kDepth; ++k) {
         want += ValueOf(a[row * kDepth + k]) *
-                ValueOf(columns_innermost ? b[k * 128 + col] : b[col * kDepth + k]);
+                ValueOf(columns_innermost ? b[k * kCols + col] : b[col * kDepth + k]);
       }
-      EXPECT_EQ(got[row * 128 + col], want) << row << " " << col;
+      EXPECT_EQ(got[row * kCols + col], want) << row << " " << col;
     }
   }
 }
 
+template <typename T, int kTiles>
+void CheckWgmmaShared(Device& device) {
+  CheckWgmma<T, kTiles>(device, &WgmmaSharedKernel<T, kTiles>, /*columns_innermost=*/false);
+}
+
 TEST_F(HopperPrimitivesTest, WarpgroupsMultiplyFromSharedMemory) {
-  CheckWgmma<Bf16>(*device_, &WgmmaSharedKernel<Bf16>, false);
-  CheckWgmma<F16>(*device_, &WgmmaSharedKernel<F16>, false);
+  CheckWgmmaShared<Bf16, 8>(*device_);
+  CheckWgmmaShared<F16, 8>(*device_);
+  CheckWgmmaShared<Bf16, 16>(*device_);
+  CheckWgmmaShared<F16, 16>(*device_);
 }
 
 TEST_F(HopperPrimitivesTest, WarpgroupsWaitForGroupsInTurnAndStartFromNothing) {
@@ -363,9 +397,18 @@ TEST_F(HopperPrimitivesTest, WarpgroupsWaitForGroupsInTurnAndStartFromNothing) {
   }
 }
 
+template <typename T, int kTiles>
+void CheckWgmmaRegisters(Device& device) {
+  CheckWgmma<T, kTiles>(device, &WgmmaRegistersKernel<T, kTiles>, /*columns_innermost=*/true);
+}
+
 TEST_F(HopperPrimitivesTest, WarpgroupsMultiplyFromRegisters) {
-  CheckWgmma<Bf16>(*device_, &WgmmaRegistersKernel<Bf16>, true);
-  CheckWgmma<F16>(*device_, &WgmmaRegistersKernel<F16>, true);
+  CheckWgmmaRegisters<Bf16, 8>(*device_);
+  CheckWgmmaRegisters<F16, 8>(*device_);
+  CheckWgmmaRegisters<Bf16, 16>(*device_);
+  CheckWgmmaRegisters<F16, 16>(*device_);
+  CheckWgmmaRegisters<Bf16, 32>(*device_);
+  CheckWgmmaRegisters<F16, 32>(*device_);
 }
 
 }  // namespace

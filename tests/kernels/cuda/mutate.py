@@ -33,12 +33,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
 from relink import compile_words, link_line  # noqa: E402
 ATTENTION_UNIT = f"{CUDA}/paged_attention.cu"
+PREFILL_UNIT = f"{CUDA}/prefill_attention.cu"
 # Maps a kernel source to pairs: the source to compile anew, and the test that should see the kernel's bugs.
 KERNELS = {
     f"{HERE}/tile_product.cuh": [(f"{HERE}/tile_product_test.cu", "cuda_tile_product_test")],
-    f"{HERE}/hopper_prefill.cuh": [(f"{HERE}/hopper_prefill_test.cu", "cuda_hopper_prefill_test")],
     **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test")]
        for part in ("paged_attention", "attn_tiles", "attn_products", "attn_softmax", "attn_rows", "attn_exchange")},
+    f"{CUDA}/attn_keys.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
+                              (PREFILL_UNIT, "cuda_prefill_attention_test")],
+    **{f"{CUDA}/prefill_{part}.cuh": [(PREFILL_UNIT, "cuda_prefill_attention_test")]
+       for part in ("attention", "fetch", "products", "shape")},
     f"{CUDA}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),
                                (ATTENTION_UNIT, "cuda_paged_attention_test")],
     PLAN: [(PLAN, "cuda_attention_plan_test"), (PLAN, "cuda_paged_attention_test")],

@@ -11,68 +11,15 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/paged_attention.h"
 #include "tests/kernels/cuda/attention_testing.h"
+#include "tests/kernels/cuda/paged_attention_testing.h"
 
 namespace quire::testing {
 namespace {
 
 using kernels::AttentionPattern;
 using kernels::DType;
-using kernels::cuda::CudaAttentionPlan;
-using kernels::cuda::Device;
 using kernels::cuda::kAttentionRowTiles;
-using kernels::cuda::PagedAttentionOp;
-
-struct Answer {
-  std::vector<float> out;          // NaN where nothing was written
-  std::vector<int32_t> row_tiles;  // of the kernels that ran
-  std::vector<int32_t> merges;     // for each sequence, the number of units that were cut
-  int32_t num_partial_rows = 0;
-};
-
-Answer Attend(Device& device, const AttentionCase& c, const AttentionBatch& batch) {
-  AttentionOnDevice on_device(device, batch);
-  PagedAttentionOp op(
-      device, c.fixed_split_keys == 0
-                  ? kernels::cuda::AttentionPlanOptions{}
-                  : kernels::cuda::AttentionPlanOptions{.fixed_split = true,
-                                                        .fixed_split_keys = c.fixed_split_keys});
-  const auto plan = op.Plan(batch.PlanArgs());
-  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
-  if (!plan.ok()) return {};
-  on_device.args.plan = *plan;
-  const absl::Status status = op.Run(on_device.args);
-  EXPECT_TRUE(status.ok()) << status.ToString();
-  const auto& cuda_plan = static_cast<const CudaAttentionPlan&>(**plan);
-  Answer answer{.out = on_device.out.ToHost(),
-                .row_tiles = {},
-                .merges = std::vector<int32_t>(c.sequences.size()),
-                .num_partial_rows = cuda_plan.num_partial_rows()};
-  for (const auto& part : cuda_plan.parts()) answer.row_tiles.push_back(part.row_tiles);
-  for (const auto& merge : cuda_plan.merges()) ++answer.merges[static_cast<size_t>(merge.seq)];
-  return answer;
-}
-
-// Runs a case in every thread order. Checks that the bits are the same each time, and compares the
-// output with float64. If `worst` is given, raises it to the largest ratio of an error to its
-// bound.
-Answer CheckInEveryOrder(const AttentionCase& c, uint64_t seed = 1, double* worst = nullptr) {
-  const AttentionBatch batch(c);
-  Answer first;
-  for (const ThreadOrder order : kAllThreadOrders) {
-    const auto device = MakeDevice(order, seed);
-    Answer answer = Attend(*device, c, batch);
-    if (order == kAllThreadOrders[0]) {
-      first = std::move(answer);
-      const double error = batch.Check(first.out, AttentionWeights::kRounded);
-      if (worst != nullptr) *worst = std::max(*worst, error);
-    } else {
-      EXPECT_TRUE(SameBits(answer.out, first.out)) << "thread order " << static_cast<int>(order);
-    }
-  }
-  return first;
-}
 
 class CudaPagedAttentionTest : public ::testing::TestWithParam<AttentionCase> {};
 
@@ -80,139 +27,11 @@ TEST_P(CudaPagedAttentionTest, AgreesWithDoublesInEveryThreadOrder) {
   CheckInEveryOrder(GetParam());
 }
 
-constexpr DType kF16 = DType::kF16;
 // bench/gpu/run_all.sh names some of these cases by their index.
-INSTANTIATE_TEST_SUITE_P(
-    Cases, CudaPagedAttentionTest,
-    ::testing::Values(
-        // The lengths differ, and the long sequence is cut into pieces.
-        AttentionCase{.sequences = {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}}},
-        AttentionCase{.sequences = {{200, 1}, {3, 1}},
-                      .num_heads = 8,
-                      .num_kv_heads = 2,
-                      .head_dim = 128,
-                      .block_size = 32,
-                      .dtype = kF16},
-        AttentionCase{
-            .sequences = {{130, 1}}, .num_heads = 2, .num_kv_heads = 2, .block_size = 64},  // MHA
-        // GQA with groups of 3, and a decode of 3 tokens, as in speculative decoding.
-        AttentionCase{
-            .sequences = {{70, 1}, {40, 3}}, .num_heads = 3, .block_size = 128, .dtype = kF16},
-        AttentionCase{.sequences = {{90, 1}}, .num_heads = 32},  // two row tiles
-        AttentionCase{
-            .sequences = {{300, 1}, {20, 1}}, .num_heads = 8, .head_dim = 128, .alibi = true},
-        AttentionCase{.sequences = {{400, 1}, {65, 1}}, .pattern = AttentionPattern::Window(100)},
-        AttentionCase{.sequences = {{400, 1}, {65, 1}}, .pattern = AttentionPattern::Chunk(100)},
-        // Rows of one tile are in up to three chunks.
-        AttentionCase{.sequences = {{70, 70}, {140, 40}, {33, 1}},
-                      .num_heads = 4,
-                      .num_kv_heads = 2,
-                      .pattern = AttentionPattern::Chunk(32),
-                      .alibi = true},
-        AttentionCase{.sequences = {{300, 1}, {1, 1}}, .dtype = kF16, .sinks = true},
-        AttentionCase{.sequences = {{80, 1}}, .soft_cap = 2.0f},
-        // One step has a whole prompt, a chunk of a longer prompt, and a decode.
-        AttentionCase{
-            .sequences = {{70, 70}, {140, 40}, {33, 1}}, .num_heads = 4, .num_kv_heads = 2},
-        AttentionCase{.sequences = {{90, 90}, {17, 1}},
-                      .num_heads = 4,
-                      .num_kv_heads = 2,
-                      .head_dim = 128,
-                      .pattern = AttentionPattern::Window(37),
-                      .soft_cap = 30.0f,
-                      .alibi = true,
-                      .sinks = true},
-        AttentionCase{.sequences = {{1100, 1}}, .alibi = true, .fixed_split_keys = 1024},
-        // The first sequence has one unit, and the second has two.
-        AttentionCase{.sequences = {{70, 1}, {33, 2}}, .num_heads = 64},
-        // More heads than a unit has rows.
-        AttentionCase{.sequences = {{70, 2}, {150, 1}}, .num_heads = 71, .alibi = true},
-        AttentionCase{.sequences = {{90, 1}},
-                      .num_heads = 142,
-                      .num_kv_heads = 2,
-                      .dtype = kF16,
-                      .sinks = true},
-        AttentionCase{.sequences = {{80, 1}, {90, 30}}, .scale = 1.0f / 64},
-        AttentionCase{.sequences = {{80, 1}, {90, 30}}, .soft_cap = 2.0f, .scale = 0.3f},
-        // Sequences without a query come before, between and after the others.
-        AttentionCase{.sequences = {{40, 0}, {70, 70}, {20, 0}, {33, 1}, {50, 0}},
-                      .num_heads = 4,
-                      .num_kv_heads = 2,
-                      .pattern = AttentionPattern::Window(30)},
-        // The query at position 127 sees the keys from 64 on, and the query at 128 the keys from 65
-        // on. So key 64 is the only key of its tile that the second query must not see.
-        AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Window(64)},
-        // The first query ends its chunk, and the second begins the next chunk.
-        AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Chunk(64)}));
-
-template <typename T>
-T Pick(std::mt19937_64& engine, std::initializer_list<T> values) {
-  return values.begin()[std::uniform_int_distribution<size_t>(0, values.size() - 1)(engine)];
-}
+INSTANTIATE_TEST_SUITE_P(Cases, CudaPagedAttentionTest,
+                         ::testing::ValuesIn(ChosenAttentionCases()));
 
 constexpr int32_t kHeadDims[] = {32, 64, 80, 96, 112, 128, 256};
-
-struct RandomCase {
-  AttentionCase attention;
-  // The index of the sequence whose query length requires the row tile of the seed. With a fixed
-  // split, its context is long enough to be cut into pieces.
-  size_t pinned = 0;
-};
-
-// Chooses head_dim, block_size and row tile by `seed` modulo 7, 4 and 3. The dtype alternates from
-// seed to seed, and the alternation is reversed every 28 seeds. So the seeds 0 to 55 give every
-// combination of head_dim, block_size and dtype. The seeds 0 to 83 give every combination of
-// head_dim, row tile and dtype.
-RandomCase MakeRandomCase(uint64_t seed) {
-  std::mt19937_64 engine(seed);
-  const auto between = [&](int32_t low, int32_t high) {
-    return std::uniform_int_distribution<int32_t>(low, high)(engine);
-  };
-  const auto often = [&] { return between(0, 2) == 0; };
-  RandomCase random;
-  AttentionCase& c = random.attention;
-  c.head_dim = kHeadDims[seed % 7];
-  c.dtype = (seed + seed / 28) % 2 == 0 ? DType::kBF16 : DType::kF16;
-  c.block_size = 16 << seed % 4;
-  const int32_t row_tiles = kAttentionRowTiles[seed % 3];
-  int32_t group = 0;
-  do {
-    group = Pick(engine, {1, 2, 3, 4, 5, 8, 16, 17, 32, 64, 71});
-  } while (row_tiles < 4 && group > 16 * row_tiles);
-  c.num_kv_heads = between(1, 2);
-  c.num_heads = c.num_kv_heads * group;
-  if (often()) c.fixed_split_keys = Pick(engine, {64, 128});
-  // With a fixed split, a window has at least 130 keys and a piece at most 128, so the window is
-  // cut into pieces. A fixed split is not tested with chunks: a query near the start of its chunk
-  // sees too few keys to be cut.
-  if (often()) {
-    c.pattern = c.fixed_split_keys > 0 ? AttentionPattern::Window(between(130, 200))
-                : seed % 2 == 0        ? AttentionPattern::Window(between(1, 120))
-                                       : AttentionPattern::Chunk(between(1, 120));
-  }
-  if (often()) c.soft_cap = Pick(engine, {2.0f, 30.0f});
-  if (often()) c.scale = Pick(engine, {1.0f / static_cast<float>(c.head_dim), 0.05f, 0.3f});
-  c.alibi = often() || often();
-  c.sinks = often();
-  c.second_half = often();
-
-  // A wide group makes many rows from few queries.
-  const int32_t most_queries = std::max(1, 96 / group);
-  const int32_t num_seqs = c.fixed_split_keys > 0 ? between(2, 4) : between(1, 3);
-  for (int32_t i = 0; i < num_seqs; ++i) {
-    const int32_t context = Pick(engine, {between(1, 40), between(1, 40), between(60, 260)});
-    const int32_t query = often() ? between(0, 1) : between(1, std::min(context, most_queries));
-    c.sequences.push_back({context, query, static_cast<uint64_t>(i) + 1});
-  }
-  random.pinned = static_cast<size_t>(between(0, num_seqs - 1));
-  AttentionSequence& pinned = c.sequences[random.pinned];
-  const int32_t fewest = row_tiles == 1 ? 1 : 8 * row_tiles / group + 1;
-  const int32_t most = row_tiles == 4 ? most_queries : 16 * row_tiles / group;
-  pinned.query_len = between(fewest, std::max(fewest, most));
-  pinned.context_len =
-      std::max(pinned.query_len, c.fixed_split_keys > 0 ? between(200, 260) : pinned.context_len);
-  return random;
-}
 
 TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel) {
   constexpr uint64_t kCases = QUIRE_RANDOM_CASES;
@@ -220,9 +39,9 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
   int32_t num_fixed = 0;
   std::set<std::tuple<DType, int32_t, int32_t>> kernels_seen, shapes_seen;
   for (uint64_t seed = 0; seed < kCases; ++seed) {
-    const auto [c, pinned] = MakeRandomCase(seed);
+    const auto [c, pinned] = RandomAttentionCase(seed, kHeadDims, kAttentionRowTiles);
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ": " << c);
-    const Answer answer = CheckInEveryOrder(c, seed, &worst);
+    const AttentionAnswer answer = CheckInEveryOrder(c, {.seed = seed, .worst = &worst});
     for (const int32_t row_tiles : answer.row_tiles) {
       kernels_seen.insert({c.dtype, c.head_dim, row_tiles});
     }
@@ -234,7 +53,7 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
       alone.sequences = {c.sequences[pinned]};
       const AttentionBatch crowd(c), single(alone);
       const auto device = MakeDevice(kAllThreadOrders[seed % 3], seed);
-      const Answer want = Attend(*device, alone, single);
+      const AttentionAnswer want = Attend(*device, alone, single);
       EXPECT_TRUE(SameBits(crowd.RowsOf(pinned, answer.out), want.out));
       EXPECT_GT(want.num_partial_rows, 0);
       EXPECT_GT(want.merges[0], 0);
@@ -256,7 +75,7 @@ TEST(CudaPagedAttentionBatchTest, EveryKernelOfListedTilesAgreesWithDoubles) {
   std::set<std::tuple<DType, int32_t>> kernels_seen;
   int num_cut = 0;
   double worst = 0.0;
-  for (const DType dtype : {DType::kBF16, kF16}) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
     for (const int32_t fixed_split_keys : {0, 64}) {
       for (const AttentionCase& c : {
                AttentionCase{.sequences = {{700, 1}, {449, 1}, {448, 2}, {63, 3}, {64, 1}, {65, 1}},
@@ -286,7 +105,7 @@ TEST(CudaPagedAttentionBatchTest, EveryKernelOfListedTilesAgreesWithDoubles) {
         listed.head_dim = 128;
         listed.fixed_split_keys = fixed_split_keys;
         SCOPED_TRACE(::testing::Message() << listed);
-        const Answer answer = CheckInEveryOrder(listed, 1, &worst);
+        const AttentionAnswer answer = CheckInEveryOrder(listed, {.worst = &worst});
         for (const int32_t row_tiles : answer.row_tiles) kernels_seen.insert({dtype, row_tiles});
         num_cut += answer.num_partial_rows > 0 ? 1 : 0;
         if (HasFailure()) return;
@@ -310,7 +129,7 @@ TEST(CudaPagedAttentionBatchTest, AFixedSplitOfItsUsualLengthDoesNotDependOnTheB
   many.sequences = {{50, 20}, {1100, 1, 7}, {333, 1}};
   const AttentionBatch crowd(many);
   const auto device = MakeDevice();
-  const Answer want = Attend(*device, alone, AttentionBatch(alone));
+  const AttentionAnswer want = Attend(*device, alone, AttentionBatch(alone));
   EXPECT_EQ(want.merges, std::vector<int32_t>{1});
   EXPECT_TRUE(SameBits(crowd.RowsOf(1, Attend(*device, many, crowd).out), want.out));
 }

@@ -17,7 +17,11 @@ SAMPLE_BLOCK = f"{CUDA}/sample_block.cuh"
 SAMPLE_SELECT = f"{CUDA}/sample_select.cuh"
 NORM = f"{CUDA}/norm.cuh"
 QKV_POST = f"{CUDA}/qkv_post.cuh"
-PREFILL = f"{HERE}/hopper_prefill.cuh"
+KEYS = f"{CUDA}/attn_keys.cuh"
+PREFILL = f"{CUDA}/prefill_attention.cuh"
+FETCH = f"{CUDA}/prefill_fetch.cuh"
+PREFILL_PRODUCTS = f"{CUDA}/prefill_products.cuh"
+PREFILL_SHAPE = f"{CUDA}/prefill_shape.cuh"
 ROUTING = f"{CUDA}/moe_routing.cuh"
 GROUPED = f"{CUDA}/grouped_gemm.cuh"
 
@@ -25,32 +29,46 @@ GROUPED = f"{CUDA}/grouped_gemm.cuh"
 # mutant has this name.
 PLANTED = [
     ("keys released before wgmma has read them", PREFILL,
-     "    WgmmaWait<0>();\n    if (thread == 0) MbarrierArrive(&shared.keys_empty[stage]);",
-     "    if (thread == 0) MbarrierArrive(&shared.keys_empty[stage]);\n    WgmmaWait<0>();"),
-    ("scores used before wgmma has been waited for", PREFILL,
-     "WgmmaWait<0>();\n    if (thread == 0) MbarrierArrive(&shared.keys_empty[stage]);",
-     ";\n    if (thread == 0) MbarrierArrive(&shared.keys_empty[stage]);"),
-    ("no wait for the keys to come", PREFILL, "MbarrierWait(&shared.keys_full[stage], parity);", ";"),
-    ("tiles fetched before their stage is empty", PREFILL, "MbarrierWait(empty, parity);", ";"),
-    ("wrong first parity", PREFILL, "(i / kPrefillStages + 1) & 1", "(i / kPrefillStages) & 1"),
-    ("half the bytes expected", PREFILL, "MbarrierArriveExpect(full, kTileBytes)",
-     "MbarrierArriveExpect(full, kHalfTileBytes)"),
-    ("one of two arrivals missing", PREFILL, "if (thread == 0) MbarrierArrive(&shared.keys_empty",
-     "if (threadIdx.x == 0) MbarrierArrive(&shared.keys_empty"),
-    ("leading and stride of V swapped", PREFILL, "kHalfTileBytes, 1024)", "1024, kHalfTileBytes)"),
-    ("K advances by half a step", PREFILL, "k % 4 * 32;", "k % 4 * 16;"),
-    ("no barrier after the tile of Q is written", PREFILL, "NamedBarrier(1 + warpgroup, 128);", ";"),
-    ("causal mask off by one", PREFILL, "key <= position[h] ?", "key < position[h] ?"),
-    ("rows past the last stored", PREFILL, "if (packed_row[h] >= tile.num_rows) continue;", ";"),
-    ("no fence between writes of threads and wgmma's reads", PREFILL, "FenceAsyncProxy();", ";"),
-    ("no wgmma.fence before the first product", PREFILL, "WgmmaFence();\n#pragma unroll\n    for (int k = 0; k < 8; ++k) {\n      const",
-     ";\n#pragma unroll\n    for (int k = 0; k < 8; ++k) {\n      const"),
+     "    WgmmaWait<1>();\n    if (at.lane == 0) MbarrierArrive(&shared.keys_empty[stage.index]);",
+     "    if (at.lane == 0) MbarrierArrive(&shared.keys_empty[stage.index]);\n    WgmmaWait<1>();"),
+    ("values released before wgmma has read them", PREFILL,
+     "    WgmmaWait<0>();\n    if (at.lane == 0) MbarrierArrive(&shared.values_empty[before.index]);",
+     "    if (at.lane == 0) MbarrierArrive(&shared.values_empty[before.index]);\n    WgmmaWait<0>();"),
+    ("output scaled while wgmma adds to it", PREFILL, "    WgmmaWait<0>();\n    if (at.lane == 0) MbarrierArrive(&shared.values_empty[before.index]);\n    Rescale(rescale, out);",
+     "    Rescale(rescale, out);\n    WgmmaWait<0>();\n    if (at.lane == 0) MbarrierArrive(&shared.values_empty[before.index]);"),
+    ("values of the tile whose keys came last", PREFILL, "shared.values[before.index], out", "shared.values[stage.index], out"),
+    ("one of eight arrivals missing", PREFILL, "if (at.lane == 0) MbarrierArrive(&shared.keys_empty",
+     "if (threadIdx.x % 256 != 0 && at.lane == 0) MbarrierArrive(&shared.keys_empty"),
+    ("stages counted anew for each item", PREFILL, "    for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {\n",
+     "    for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {\n      stage = {};\n"),
+    ("rows of the other warpgroup", PREFILL, "shared.query + warpgroup * 64 * 128", "shared.query"),
+    ("tiles at the ends not masked", PREFILL, "!seen_by_all.Contains(tile_begin, Shape::kKeys)", "false"),
+    ("no second wgmma.fence before the product with the values", PREFILL, "WgmmaFence();\n    IssueWeightedValues", ";\n    IssueWeightedValues"),
+    ("Q written while another warp may multiply", PREFILL, "NamedBarrier(1 + warpgroup, 128);\n  //", ";\n  //"),
     ("mbarriers used before their init is seen", PREFILL, "__syncthreads();", ";"),
-    ("swizzle of Q left out", PREFILL, "((chunk % 8) ^ (row & 7)) * 16", "(chunk % 8) * 16"),
-    ("another head's slope", PREFILL, "packed_row[h] % kGroup] * kLog2E", "0] * kLog2E"),
-    ("block table read past the sequence", PREFILL,
-     "first_block + b < num_blocks ? blocks[first_block + b] : -1", "blocks[first_block + b]"),
-    ("sums not corrected for a new maximum", PREFILL, "      sums[j] *= correction[h];\n", ""),
+    ("queries of the first item of rows", PREFILL, "item.first_row + (valid ? row : 0)", "valid ? row : 0"),
+    ("wrong first parity", FETCH, "keys_empty[stage_.index], stage_.parity ^ 1", "keys_empty[stage_.index], stage_.parity"),
+    ("half the bytes expected", FETCH, "MbarrierArriveExpect(&shared_.keys_full[stage_.index], Shape::kTileBytes)",
+     "MbarrierArriveExpect(&shared_.keys_full[stage_.index], Shape::kTileBytes / 2)"),
+    ("keys fetched before the bytes are expected", FETCH, "__syncwarp();\n      Load(params_.keys", ";\n      Load(params_.keys"),
+    ("values fetched before the bytes are expected", FETCH, "__syncwarp();\n      if (box.key", ";\n      if (box.key"),
+    ("copied values expected of TMA", FETCH, "bytes -= box_keys_ * Shape::kHeadDim * 2;", ";"),
+    ("copied values fetched too", FETCH, "if (box.key != sequence.cut_box[0] && box.key != sequence.cut_box[1]) {", "{"),
+    ("values of unseen keys fetched", FETCH, "cut_box[1] = last != 0 && end_key - last != cut_box[0] ? end_key - last : kNone;",
+     "cut_box[1] = kNone;"),
+    ("one box cut at both ends, copied twice", FETCH, "last != 0 && end_key - last != cut_box[0]", "last != 0"),
+    ("block table read past the sequence", FETCH, "box.exists && box.key < sequence.end_key", "box.exists"),
+    ("another kv head's keys", FETCH, "(sequence.kv_head << p.log2_block_size) + slot", "slot"),
+    ("the first keys of a block that is longer than a tile", FETCH, "(sequence.kv_head << p.log2_block_size) + slot",
+     "sequence.kv_head << p.log2_block_size"),
+    ("another sequence's block table", FETCH, "int64_t{item.seq} * p.max_blocks", "int64_t{0}"),
+    ("K advances by half a step", PREFILL_PRODUCTS, "k % 4 * 32;", "k % 4 * 16;"),
+    ("leading and stride of V swapped", PREFILL_PRODUCTS, "Shape::kKeys * 128, 1024)", "1024, Shape::kKeys * 128)"),
+    ("weights of the rows exchanged", PREFILL_PRODUCTS, "Pack2<T>(weights[n][2], weights[n][3])",
+     "Pack2<T>(weights[n][0], weights[n][1])"),
+    ("swizzle left out where threads write", PREFILL_SHAPE, "((chunk % 8) ^ (row % 8)) * 16", "(chunk % 8) * 16"),
+    ("pieces of 64 columns not apart", PREFILL_SHAPE, "(chunk / 8 * rows + row) * 128", "row * 128"),
+    ("parity that never changes", PREFILL_SHAPE, "if (index == 0) parity ^= 1;", ";"),
 
     ("a tile read before it has come", ATTENTION, "CpAsyncWait<kStages - 2>();", ";"),
     ("a barrier for half of the threads", ATTENTION, "CpAsyncWait<kStages - 2>();\n    __syncthreads();",
@@ -68,10 +86,10 @@ PLANTED = [
      "k_tile = StageOfTiles<T, Shape>((stage + 1) % kStages);"),
     ("a stage filled that is still read", ATTENTION, "loader.Load(tiles.FirstKey(i + kStages - 1), free_stage);",
      "loader.Load(tiles.FirstKey(i + kStages - 1), i == 1 ? stage : free_stage);"),
-    ("tiles at the ends not masked", ATTENTION, "if (masked) MaskTile", "if (false) MaskTile"),
-    ("hidden blocks not masked", ATTENTION,
+    ("tiles at the ends not masked", KEYS, "if (masked) MaskTile", "if (false) MaskTile"),
+    ("hidden blocks not masked", KEYS,
      "p.pattern.SeesBlock(rows.position[h], tile_begin, rows.head[h]);", "true;"),
-    ("the tiles of the first item", ATTENTION, "kListed ? item.first_tile + item.num_tiles - 1",
+    ("the tiles of the first item", KEYS, "kListed ? item.first_tile + item.num_tiles - 1",
      "kListed ? item.num_tiles - 1"),
     ("hidden blocks seen", REFERENCE,
      "if (p.pattern.has_holes() && !p.pattern.SeesBlock(position, tile, head)) continue;", ";"),
@@ -90,13 +108,13 @@ PLANTED = [
     ("slopes of the group, not of the head", ROWS, "p.slopes[head[h]]", "p.slopes[of.head - item.kv_head * p.group]"),
     ("one slope for both rows", SOFTMAX, "fmaf(slope[i / 2], static_cast", "fmaf(slope[0], static_cast"),
     ("slopes not in base 2", ROWS, "p.slopes[head[h]] * kLog2E", "p.slopes[head[h]]"),
-    ("bias by the position of the key alone", ATTENTION,
+    ("no bias where there are slopes", KEYS, "p.slopes == nullptr", "true"),
+    ("bias by the position of the key alone", KEYS,
      "distance[2] = {lane_key - rows.position[0], lane_key - rows.position[1]};", "distance[2] = {lane_key, lane_key};"),
     ("the same bias for a lane's two columns", SOFTMAX, "static_cast<float>(n * 8 + i % 2), first", "static_cast<float>(n * 8), first"),
-    ("bias before the soft cap", ATTENTION, "if (capped) CapScores", "if (capped) ScaleAndBiasScores(1.0f, rows.slope, "
-     "{tiles.FirstKey(i) + at.first_key() + at.column() - rows.position[0], "
-     "tiles.FirstKey(i) + at.first_key() + at.column() - rows.position[1]}, scores); if (capped) CapScores"),
-    ("scores scaled again after the soft cap", ATTENTION, "capped ? 1.0f : p.scale", "p.scale"),
+    ("bias before the soft cap", KEYS, "if (capped) CapScores", "if (capped) ScaleAndBiasScores(1.0f, rows.slope, "
+     "{lane_key - rows.position[0], lane_key - rows.position[1]}, scores); if (capped) CapScores"),
+    ("scores scaled again after the soft cap", KEYS, "capped ? 1.0f : p.scale", "p.scale"),
     ("row maximum of two lanes in four", SOFTMAX, "      m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));\n", ""),
     ("row sum of two lanes in four", SOFTMAX, "      sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 2);\n", ""),
     ("sums not corrected for a new maximum", SOFTMAX, "      sum[h] *= rescale[h];\n", ""),
@@ -201,10 +219,17 @@ PLANTED = [
 EQUIVALENT = [
     (("FenceMbarrierInit",), "the emulator's mbarriers need no fence between their init and TMA; ptxas and a GPU "
                              "are the judges"),
-    (("hopper_prefill", "std::min", "const int last_token ="), "tiles that no row of the block sees, masked"),
-    (("hopper_prefill", "const bool valid = packed_row[h]"), "rows that are not stored"),
+    (("prefill_attention", "keys released before"), "the values of the tile before are released later, and fetched again "
+                                                    "before these keys"),
+    (("prefill_attention", "no second wgmma.fence"), "the first one is enough for the emulator; ptxas puts the second in, "
+                                                     "and notes it"),
+    (("prefill_attention", "Q written while"), "an emulated wgmma is complete for all four warps at once"),
+    (("prefill_fetch", "fetched before the bytes are expected"), "no phase is complete before the arrival, whatever has "
+                                                                 "come"),
+    (("prefill_shape", "Shape::kHeadDim <= 128"), "turns decide who issues first, not what"),
+    (("prefill_fetch", "block_size < Shape::kKeys"), "a block as long as a tile"),
     (("attention_plan", "becomes '>='", "args.query_lens[seq] * group > std::numeric_limits"),
-     "refuses 2^31 - 65 rows, one fewer than it may: a gigabyte of plan, which no test builds"),
+     "refuses 2^31 - 129 rows, one fewer than it may: a gigabyte of plan, which no test builds"),
     (("plan_decodes", "becomes '>'", "block * range >= total"), "the place after the last tile follows the last item"),
     (("plan_decodes", "std::min is its first", "first_cut + (piece - 1) * step, count"),
      "no piece reads past the last key"),
@@ -212,7 +237,7 @@ EQUIVALENT = [
      "the token past the last belongs to no sequence, and returns below"),
     (("attention_reference", "becomes '>'", "token < start || token >= query_end"),
      "where the last sequence ends, so do the tokens"),
-    (("paged_attention", "tile_begin < common_begin || tile_begin + kKeys > common_end"), "a mask where none is needed"),
+    (("attn_keys", "tile_begin >= begin && tile_begin + keys <= end"), "a mask where none is needed"),
     (("attn_tiles", "kRowsPerLookup = std::max("), "more lookups, or keys copied twice"),
     (("attn_rows", "p.partial_lse[partial_row] = sum > 0.0f ?"), "the maximum is -INFINITY already"),
     (("paged_attention", "Shape::kWarpsForKeys > 1"), "a warp that has its rows for itself, exchanging with itself"),

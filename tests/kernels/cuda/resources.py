@@ -42,8 +42,8 @@ TABLE = ROOT / "kernels/cuda/resources.tsv"
 CACHE = ROOT / "build/cuda_resources"
 RENEW = "python3 tests/kernels/cuda/resources.py --update"
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a")
-# The test whose kernels use wgmma and TMA.
-HOPPER_TEST = "tests/kernels/cuda/hopper_prefill_test.cu"
+# The source whose kernels use wgmma and TMA.
+HOPPER_SOURCE = "kernels/cuda/prefill_attention.cu"
 # The flags of cmake/Cuda.cmake and of CMAKE_BUILD_TYPE RelWithDebInfo.
 FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "--expt-relaxed-constexpr", "-Wno-deprecated-gpu-targets")
 # ptxas does not know how much shared memory a launch requests. This maps a kernel to its header and to the
@@ -53,16 +53,16 @@ DYNAMIC_SHARED = {
     "ArgmaxKernel": ("kernels/cuda/argmax.cuh", "kArgmaxSharedBytes"),
     "AttentionReferenceKernel": ("kernels/cuda/attention_reference.cuh", "kReferenceSharedBytes"),
     "AttnKernel": ("kernels/cuda/paged_attention.cuh", "AttnShape<{1}, {2}>::kSharedBytes"),
-    "HopperPrefillKernel": ("tests/kernels/cuda/hopper_prefill.cuh", "quire::testing::kPrefillSharedBytes"),
     "MoeGroupKernel": ("kernels/cuda/moe_routing.cuh", "kGroupSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
     "PlanDecodesKernel": ("kernels/cuda/plan_decodes.cuh", "PlanSharedBytes(256, 264, {0})"),
     "SampleKernel": ("kernels/cuda/sample_select.cuh", "kSampleSharedBytes"),
+    "PrefillAttnKernel": ("kernels/cuda/prefill_shape.cuh", "sizeof(PrefillShared<PrefillShape<{1}>>)"),
     "QkvPostKernel": ("kernels/cuda/qkv_post.cuh", "kBlockSumBytes"),
 }
 
 # The kernels whose hot loops are counted.
-HOT_LOOPS = ("AttnKernel",)
+HOT_LOOPS = ("AttnKernel", "PrefillAttnKernel")
 NO_NVDISASM = ("no nvdisasm, so what hot loops execute was not counted; `pip install nvidia-cuda-nvdisasm` for the python3 "
                "that runs this, or an nvdisasm on PATH, lets it be")
 
@@ -112,7 +112,7 @@ def order(row: Row):
 def sources() -> dict[str, tuple[str, ...]]:
     """Returns every file with kernels, and the targets for which it is compiled."""
     found = {path.relative_to(ROOT).as_posix(): TARGETS for path in sorted((ROOT / "kernels/cuda").glob("*.cu"))}
-    return found | {HOPPER_TEST: ("sm_90a",)}
+    return found | {HOPPER_SOURCE: ("sm_90a",)}
 
 
 def key_of(source: str, targets: tuple[str, ...], root: pathlib.Path = ROOT) -> str:

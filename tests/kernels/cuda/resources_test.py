@@ -97,6 +97,16 @@ class SassTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "another loop"):
             self.loop(SASS.replace("        /*0050*/", turn + "        /*0050*/"))
 
+    def test_products_of_wgmma_count(self):
+        self.assertEqual(self.loop(SASS.replace("HMMA.16816", "HGMMA.64x128x16")), self.loop())
+
+    def test_a_loop_that_waits_for_an_mbarrier_counts_once(self):
+        wait = (".L_x_5:\n        /*0048*/                   YIELD ;\n"
+                "        /*004a*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P5, [R3], R4 ;\n"
+                "        /*004c*/              @!P5 BRA `(.L_x_5) ;\n")
+        waited = self.loop(SASS.replace("        /*0050*/", wait + "        /*0050*/"))
+        self.assertEqual(waited, self.loop()._replace(tile_instructions=11, tile_branches=5))
+
     def test_an_unknown_jump_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "BRX"):
             self.loop(SASS.replace("LDSM.16.M88.4 R4, [R5]", "BRX R4"))
@@ -250,10 +260,10 @@ class SourcesTest(unittest.TestCase):
             launches |= dict(reversed(launch) for launch in
                              re.findall(r"\.shared_bytes = (\w+)\},\s*&(\w+)", text))
         self.assertGreaterEqual(len(launches), 4)
-        # Leaves out two kernels whose launches compute the bytes: AttnKernel, from kInstances, and PlanDecodesKernel,
-        # from the number of sequences.
-        known = {kernel: expression.removeprefix("quire::testing::")
-                 for kernel, (_, expression) in resources.DYNAMIC_SHARED.items() if kernel not in ("AttnKernel", "PlanDecodesKernel")}
+        # Leaves out the kernels whose launches compute the bytes: AttnKernel and PrefillAttnKernel, from kInstances, and
+        # PlanDecodesKernel, from the number of sequences.
+        known = {kernel: expression for kernel, (_, expression) in resources.DYNAMIC_SHARED.items()
+                 if kernel not in ("AttnKernel", "PlanDecodesKernel", "PrefillAttnKernel")}
         self.assertEqual(launches, known)
 
 
@@ -265,7 +275,7 @@ class ResourcesTest(unittest.TestCase):
         cls.rows = Table.parse(resources.TABLE.read_text()).rows
 
     def test_every_target_has_every_kernel(self):
-        kernels = {target: {row[:2] for row in self.rows if row[2] == target and row[0] != resources.HOPPER_TEST}
+        kernels = {target: {row[:2] for row in self.rows if row[2] == target and row[0] != resources.HOPPER_SOURCE}
                    for target in resources.TARGETS}
         self.assertGreater(len(kernels["sm_80"]), 0)
         for target in resources.TARGETS:
@@ -280,7 +290,7 @@ class ResourcesTest(unittest.TestCase):
     def test_nothing_spills_but_what_is_known_to(self):
         # At head_dim 256, the output and the query alone take 192 of AttnKernel's 255 registers. ptxas keeps
         # AttnMergeKernel within 40 registers, so that threads can fill an sm_86.
-        known = re.compile(r"AttnKernel<\w+, 256, \d, false> sm_\w+|AttnMergeKernel<\w+> sm_8[69]")
+        known = re.compile(r"AttnKernel<\w+, 256, \d, false> sm_\w+|PrefillAttnKernel<\w+, 256> sm_90a|AttnMergeKernel<\w+> sm_8[69]")
         spilling = {f"{kernel} {target}" for (_, kernel, target), r in self.rows.items()
                     if (r.stack, r.spill_stores, r.spill_loads) != ("0", "0", "0")}
         self.assertEqual({at for at in spilling if not known.fullmatch(at)}, set())
@@ -315,6 +325,21 @@ class ResourcesTest(unittest.TestCase):
             self.assertEqual(r.loop_calls, "0", (kernel, target))
             if head_dim != "256":
                 self.assertEqual(r.loop_local, "0", (kernel, target))
+
+    def test_prefill_on_wgmma_fits_in_a_multiprocessor_and_executes_no_idle_work(self):
+        # setmaxnreg shares the registers with which a block starts among a warpgroup that fetches and two that multiply.
+        text = (resources.ROOT / "kernels/cuda/prefill_attention.cuh").read_text()
+        (fetch,), (multiply,) = re.findall(r"ShrinkRegisters<(\d+)>", text), re.findall(r"GrowRegisters<(\d+)>", text)
+        prefill = {row[1]: r for row, r in self.rows.items() if row[1].startswith("PrefillAttnKernel<")}
+        self.assertEqual(len(prefill), 6)
+        for kernel, r in prefill.items():
+            self.assertLessEqual(int(fetch) + 2 * int(multiply), 3 * int(r.registers), kernel)
+            self.assertLessEqual(int(r.dynamic_shared) + 1024, 228 << 10, kernel)
+            self.assertEqual(r.loop_calls, "0", kernel)
+            if not kernel.endswith(" 256>"):
+                self.assertEqual(r.loop_local, "0", kernel)
+            # For a tile of 128 keys; at head_dim 256 of 64 keys. The tensor cores take 1024 cycles for both.
+            self.assertLessEqual(int(r.tile_instructions), 640, kernel)
 
     def test_the_table_is_that_of_the_sources(self):
         try:

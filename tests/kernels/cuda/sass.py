@@ -1,6 +1,6 @@
 """Counts what one warp executes for each tile in the hot loop of a kernel, from the text that `nvdisasm -c` prints.
 
-The hot loop is the smallest loop with matrix products (HMMA). There are several ways through it. The way of an
+The hot loop is the smallest loop with matrix products (HMMA, or HGMMA of wgmma). There are several ways through it. The way of an
 unmasked tile counts: it executes every product and every load, and among the ways that do so it is the shortest.
 """
 
@@ -17,6 +17,7 @@ INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)([^;
 LABEL = re.compile(r"^(\.L_x_\d+):")
 # After these, the next instruction runs only if they have a predicate.
 LEAVES = ("BRA", "EXIT", "RET")
+PRODUCTS = ("HMMA", "HGMMA")
 UNKNOWN = ("BRX", "JMP", "JMX")
 
 
@@ -100,9 +101,14 @@ def loops(blocks: list[Block]) -> dict[int, set[int]]:
 
 def hot_loop(blocks: list[Block]) -> HotLoop | None:
     """Returns the counts of the hot loop, or None if no loop has matrix products. Raises ValueError if the hot loop
-    contains another loop, because the turns of that are not known."""
-    with_products = [(len(body), head, body) for head, body in loops(blocks).items()
-                     if any(blocks[i].count("HMMA") for i in body)]
+    contains another loop, because the turns of that are not known. A loop that waits for an mbarrier (SYNCS) counts as
+    if it did not go back."""
+    all_loops = loops(blocks)
+    waits = {(last, first) for first, body in all_loops.items() for last in body
+             if first in blocks[last].successors and any(blocks[i].count("SYNCS") for i in body)
+             and not any(blocks[i].count(*PRODUCTS) for i in body)}
+    with_products = [(len(body), head, body) for head, body in all_loops.items()
+                     if any(blocks[i].count(*PRODUCTS) for i in body)]
     if not with_products:
         return None
     _, head, body = min(with_products)
@@ -121,11 +127,11 @@ def hot_loop(blocks: list[Block]) -> HotLoop | None:
         if at not in ways:
             found = [[at]] if head in blocks[at].successors else []
             for successor in blocks[at].successors:
-                if successor in body and successor != head and (rest := best_way(successor, passed + (at,))):
+                if successor in body and successor != head and (at, successor) not in waits and (rest := best_way(successor, passed + (at,))):
                     found.append([at] + rest)
-            ways[at] = max(found, key=lambda way: (count(way, "HMMA", "LDSM", "LDGSTS"), -length(way)), default=None)
+            ways[at] = max(found, key=lambda way: (count(way, *PRODUCTS, "LDSM", "LDGSTS"), -length(way)), default=None)
         return ways[at]
 
     way = best_way(head)
-    return HotLoop(length(way), count(way, "BRA"), count(way, "HMMA"), count(way, "LDSM"), count(way, "LDGSTS"),
+    return HotLoop(length(way), count(way, "BRA"), count(way, *PRODUCTS), count(way, "LDSM"), count(way, "LDGSTS"),
                    count(body, "CALL"), count(body, "LDL", "STL"))

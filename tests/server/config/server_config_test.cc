@@ -216,6 +216,7 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--strict",
                            "--gpu_memory_utilization ",
                            "--cpu_isa ",
+                           "--cuda_attention auto|mma|wgmma",
                            "--threads ",
                            "--kv_cache_mib ",
                            "--block_size ",

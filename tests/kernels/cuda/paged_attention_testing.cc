@@ -1,0 +1,189 @@
+#include "tests/kernels/cuda/paged_attention_testing.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <random>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace quire::testing {
+namespace {
+
+template <typename T>
+T Pick(std::mt19937_64& engine, std::initializer_list<T> values) {
+  return values.begin()[std::uniform_int_distribution<size_t>(0, values.size() - 1)(engine)];
+}
+
+}  // namespace
+
+using kernels::cuda::AttentionPlanOptions;
+using kernels::cuda::CudaAttentionPlan;
+using kernels::cuda::PagedAttentionOp;
+
+AttentionAnswer Attend(kernels::cuda::Device& device, const AttentionCase& c,
+                       const AttentionBatch& batch, kernels::cuda::PrefillAttention prefill) {
+  AttentionOnDevice on_device(device, batch);
+  AttentionPlanOptions options;
+  if (c.fixed_split_keys != 0) {
+    options.fixed_split = true;
+    options.fixed_split_keys = c.fixed_split_keys;
+  }
+  PagedAttentionOp op(device, options, prefill);
+  const auto plan = op.Plan(batch.PlanArgs());
+  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+  if (!plan.ok()) return {};
+  on_device.args.plan = *plan;
+  const absl::Status status = op.Run(on_device.args);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  const auto& cuda_plan = static_cast<const CudaAttentionPlan&>(**plan);
+  AttentionAnswer answer{.out = on_device.out.ToHost(),
+                         .row_tiles = {},
+                         .merges = std::vector<int32_t>(c.sequences.size()),
+                         .num_partial_rows = cuda_plan.num_partial_rows()};
+  for (const auto& part : cuda_plan.parts()) answer.row_tiles.push_back(part.row_tiles);
+  for (const auto& merge : cuda_plan.merges()) ++answer.merges[static_cast<size_t>(merge.seq)];
+  return answer;
+}
+
+AttentionAnswer CheckInEveryOrder(const AttentionCase& c, const AttentionCheck& check) {
+  const AttentionBatch batch(c);
+  AttentionAnswer first;
+  for (const ThreadOrder order : kAllThreadOrders) {
+    const auto device = MakeDevice(order, check.seed);
+    AttentionAnswer answer = Attend(*device, c, batch, check.prefill);
+    if (order == kAllThreadOrders[0]) {
+      first = std::move(answer);
+      const double error = batch.Check(first.out, AttentionWeights::kRounded);
+      if (check.worst != nullptr) *check.worst = std::max(*check.worst, error);
+    } else {
+      EXPECT_TRUE(SameBits(answer.out, first.out)) << "thread order " << static_cast<int>(order);
+    }
+  }
+  return first;
+}
+
+std::vector<AttentionCase> ChosenAttentionCases() {
+  using kernels::AttentionPattern;
+  constexpr kernels::DType kF16 = kernels::DType::kF16;
+  return {
+      // The lengths differ, and the long sequence is cut into pieces.
+      AttentionCase{.sequences = {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}}},
+      AttentionCase{.sequences = {{200, 1}, {3, 1}},
+                    .num_heads = 8,
+                    .num_kv_heads = 2,
+                    .head_dim = 128,
+                    .block_size = 32,
+                    .dtype = kF16},
+      AttentionCase{
+          .sequences = {{130, 1}}, .num_heads = 2, .num_kv_heads = 2, .block_size = 64},  // MHA
+      // GQA with groups of 3, and a decode of 3 tokens, as in speculative decoding.
+      AttentionCase{
+          .sequences = {{70, 1}, {40, 3}}, .num_heads = 3, .block_size = 128, .dtype = kF16},
+      AttentionCase{.sequences = {{90, 1}}, .num_heads = 32},  // two row tiles
+      AttentionCase{
+          .sequences = {{300, 1}, {20, 1}}, .num_heads = 8, .head_dim = 128, .alibi = true},
+      AttentionCase{.sequences = {{400, 1}, {65, 1}}, .pattern = AttentionPattern::Window(100)},
+      AttentionCase{.sequences = {{400, 1}, {65, 1}}, .pattern = AttentionPattern::Chunk(100)},
+      // Rows of one tile are in up to three chunks.
+      AttentionCase{.sequences = {{70, 70}, {140, 40}, {33, 1}},
+                    .num_heads = 4,
+                    .num_kv_heads = 2,
+                    .pattern = AttentionPattern::Chunk(32),
+                    .alibi = true},
+      AttentionCase{.sequences = {{300, 1}, {1, 1}}, .dtype = kF16, .sinks = true},
+      AttentionCase{.sequences = {{80, 1}}, .soft_cap = 2.0f},
+      // One step has a whole prompt, a chunk of a longer prompt, and a decode.
+      AttentionCase{.sequences = {{70, 70}, {140, 40}, {33, 1}}, .num_heads = 4, .num_kv_heads = 2},
+      AttentionCase{.sequences = {{90, 90}, {17, 1}},
+                    .num_heads = 4,
+                    .num_kv_heads = 2,
+                    .head_dim = 128,
+                    .pattern = AttentionPattern::Window(37),
+                    .soft_cap = 30.0f,
+                    .alibi = true,
+                    .sinks = true},
+      AttentionCase{.sequences = {{1100, 1}}, .alibi = true, .fixed_split_keys = 1024},
+      // The first sequence has one unit, and the second has two.
+      AttentionCase{.sequences = {{70, 1}, {33, 2}}, .num_heads = 64},
+      // More heads than a unit has rows.
+      AttentionCase{.sequences = {{70, 2}, {150, 1}}, .num_heads = 71, .alibi = true},
+      AttentionCase{.sequences = {{90, 1}},
+                    .num_heads = 142,
+                    .num_kv_heads = 2,
+                    .dtype = kF16,
+                    .sinks = true},
+      AttentionCase{.sequences = {{80, 1}, {90, 30}}, .scale = 1.0f / 64},
+      AttentionCase{.sequences = {{80, 1}, {90, 30}}, .soft_cap = 2.0f, .scale = 0.3f},
+      // Sequences without a query come before, between and after the others.
+      AttentionCase{.sequences = {{40, 0}, {70, 70}, {20, 0}, {33, 1}, {50, 0}},
+                    .num_heads = 4,
+                    .num_kv_heads = 2,
+                    .pattern = AttentionPattern::Window(30)},
+      // The query at position 127 sees the keys from 64 on, and the query at 128 the keys from 65
+      // on. So key 64 is the only key of its tile that the second query must not see.
+      AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Window(64)},
+      // The first query ends its chunk, and the second begins the next chunk.
+      AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Chunk(64)}};
+}
+
+RandomAttention RandomAttentionCase(uint64_t seed, std::span<const int32_t> head_dims,
+                                    std::span<const int32_t> row_tiles) {
+  std::mt19937_64 engine(seed);
+  const auto between = [&](int32_t low, int32_t high) {
+    return std::uniform_int_distribution<int32_t>(low, high)(engine);
+  };
+  const auto often = [&] { return between(0, 2) == 0; };
+  RandomAttention random;
+  AttentionCase& c = random.attention;
+  c.head_dim = head_dims[seed % head_dims.size()];
+  c.dtype = (seed + seed / (4 * head_dims.size())) % 2 == 0 ? kernels::DType::kBF16
+                                                            : kernels::DType::kF16;
+  c.block_size = 16 << seed % 4;
+  const int32_t pinned_tiles = row_tiles[seed % row_tiles.size()];
+  int32_t group = 0;
+  do {
+    group = Pick(engine, {1, 2, 3, 4, 5, 8, 16, 17, 32, 64, 71});
+  } while (pinned_tiles < 4 && group > 16 * pinned_tiles);
+  c.num_kv_heads = between(1, 2);
+  c.num_heads = c.num_kv_heads * group;
+  if (often()) c.fixed_split_keys = Pick(engine, {64, 128});
+  // With a fixed split, a window has at least 130 keys and a piece at most 128, so the window is
+  // cut into pieces. A fixed split is not tested with chunks: a query near the start of its chunk
+  // sees too few keys to be cut.
+  if (often()) {
+    c.pattern = c.fixed_split_keys > 0 ? kernels::AttentionPattern::Window(between(130, 200))
+                : seed % 2 == 0        ? kernels::AttentionPattern::Window(between(1, 120))
+                                       : kernels::AttentionPattern::Chunk(between(1, 120));
+  }
+  if (often()) c.soft_cap = Pick(engine, {2.0f, 30.0f});
+  if (often()) c.scale = Pick(engine, {1.0f / static_cast<float>(c.head_dim), 0.05f, 0.3f});
+  c.alibi = often() || often();
+  c.sinks = often();
+  c.second_half = often();
+
+  // A wide group makes many rows from few queries.
+  const int32_t most_queries = std::max(1, 96 / group);
+  const int32_t num_seqs = c.fixed_split_keys > 0 ? between(2, 4) : between(1, 3);
+  for (int32_t i = 0; i < num_seqs; ++i) {
+    const int32_t context = Pick(engine, {between(1, 40), between(1, 40), between(60, 260)});
+    const int32_t query = often() ? between(0, 1) : between(1, std::min(context, most_queries));
+    c.sequences.push_back({context, query, static_cast<uint64_t>(i) + 1});
+  }
+  random.pinned = static_cast<size_t>(between(0, num_seqs - 1));
+  AttentionSequence& pinned = c.sequences[random.pinned];
+  // A prefill has at least two query tokens. Its row tile is the largest there is, so it may have
+  // more rows than one item.
+  const bool prefill = pinned_tiles == kernels::cuda::kPrefillRowTiles;
+  const int32_t fewest =
+      pinned_tiles == 1 ? 1 : std::max(prefill ? 2 : 1, 8 * pinned_tiles / group + 1);
+  const int32_t most = prefill             ? 300 / group
+                       : pinned_tiles == 4 ? most_queries
+                                           : 16 * pinned_tiles / group;
+  pinned.query_len = between(fewest, std::max(fewest, most));
+  pinned.context_len =
+      std::max(pinned.query_len, c.fixed_split_keys > 0 ? between(200, 260) : pinned.context_len);
+  return random;
+}
+
+}  // namespace quire::testing

@@ -1,0 +1,55 @@
+#pragma once
+
+// Runs PagedAttentionOp on the cases of attention_testing.h, and checks its results.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/paged_attention.h"
+#include "tests/kernels/cuda/attention_testing.h"
+#include "tests/kernels/cuda/device_testing.h"
+
+namespace quire::testing {
+
+struct AttentionAnswer {
+  std::vector<float> out;          // NaN where nothing was written
+  std::vector<int32_t> row_tiles;  // of the kernels that ran
+  std::vector<int32_t> merges;     // for each sequence, the number of units that were cut
+  int32_t num_partial_rows = 0;
+};
+
+// Plans and runs the step of `batch`, which was made of `c`.
+AttentionAnswer Attend(
+    kernels::cuda::Device& device, const AttentionCase& c, const AttentionBatch& batch,
+    kernels::cuda::PrefillAttention prefill = kernels::cuda::PrefillAttention::kMma);
+
+struct AttentionCheck {
+  uint64_t seed = 1;        // of the random thread order
+  double* worst = nullptr;  // if given, is raised to the largest ratio of an error to its bound
+  kernels::cuda::PrefillAttention prefill = kernels::cuda::PrefillAttention::kMma;
+};
+
+// Runs a case in every thread order. Checks that the bits are the same each time, and compares the
+// output with float64.
+AttentionAnswer CheckInEveryOrder(const AttentionCase& c, const AttentionCheck& check = {});
+
+// Returns cases at the borders of what the op does.
+std::vector<AttentionCase> ChosenAttentionCases();
+
+struct RandomAttention {
+  AttentionCase attention;
+  // The index of the sequence whose query length requires the row tile of the seed. With a fixed
+  // split, its context is long enough to be cut into pieces.
+  size_t pinned = 0;
+};
+
+// Chooses head_dim, block_size and row tile by `seed` modulo their numbers; there are 4
+// block_sizes. The dtype alternates from seed to seed, and the alternation is reversed every 4 *
+// head_dims seeds. So 8 * head_dims seeds give every combination of head_dim, block_size and dtype,
+// if the number of head_dims is odd, and 12 * head_dims seeds every combination of head_dim, row
+// tile and dtype, if there are three row tiles.
+RandomAttention RandomAttentionCase(uint64_t seed, std::span<const int32_t> head_dims,
+                                    std::span<const int32_t> row_tiles);
+
+}  // namespace quire::testing
