@@ -227,7 +227,7 @@ EQUIVALENT = [
     (("prefill_fetch", "fetched before the bytes are expected"), "no phase is complete before the arrival, whatever has "
                                                                  "come"),
     (("prefill_shape", "Shape::kHeadDim <= 128"), "turns decide who issues first, not what"),
-    (("prefill_fetch", "block_size < Shape::kKeys"), "a block as long as a tile"),
+    (("prefill_fetch", "becomes", "block_size < Shape::kKeys"), "a block as long as a tile"),
     (("attention_plan", "becomes '>='", "args.query_lens[seq] * group > std::numeric_limits"),
      "refuses 2^31 - 129 rows, one fewer than it may: a gigabyte of plan, which no test builds"),
     (("plan_decodes", "becomes '>'", "block * range >= total"), "the place after the last tile follows the last item"),
@@ -237,7 +237,7 @@ EQUIVALENT = [
      "the token past the last belongs to no sequence, and returns below"),
     (("attention_reference", "becomes '>'", "token < start || token >= query_end"),
      "where the last sequence ends, so do the tokens"),
-    (("attn_keys", "tile_begin >= begin && tile_begin + keys <= end"), "a mask where none is needed"),
+    (("attn_keys", "becomes", "tile_begin >= begin && tile_begin + keys <= end"), "a mask where none is needed"),
     (("attn_tiles", "kRowsPerLookup = std::max("), "more lookups, or keys copied twice"),
     (("attn_rows", "p.partial_lse[partial_row] = sum > 0.0f ?"), "the maximum is -INFINITY already"),
     (("paged_attention", "Shape::kWarpsForKeys > 1"), "a warp that has its rows for itself, exchanging with itself"),
