@@ -83,6 +83,12 @@ class Backend {
   // or shape.
   virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) = 0;
+  // The same for the router and the experts of a mixture, which only Moe reads. A backend may store
+  // these in another form.
+  virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareMoeWeight(
+      std::span<const WeightView> parts) {
+    return PrepareWeight(parts);
+  }
   virtual absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(
       const SamplerSpec& spec) = 0;
 

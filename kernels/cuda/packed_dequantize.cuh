@@ -1,0 +1,166 @@
+#pragma once
+
+// Reads the packed form of weights (packed_weight.h) in a kernel.
+//
+// A weight is scale * (code - offset) + minimum in float32, with the bits that Dequantize
+// (kernels/quant/dequantize.h) gives. A code becomes a float without a conversion, which is slow:
+// its bits are put into the mantissa of a power of two B, which makes B + code, and
+//   fma(scale, B + code, -scale * (B + offset)) = scale * (code - offset)
+// is exact, because B is small enough that scale * (B + offset) is exact too. An infinite scale
+// gives NaN.
+
+#include <bit>
+
+#include "kernels/cuda/packed_weight.h"
+#include "kernels/cuda/primitives.cuh"
+
+namespace quire::kernels::cuda {
+
+// The codes and scales of a tile that one lane holds: of row lane / 4, and of the row 8 below.
+template <WeightType kType>
+struct LaneWeights {
+  static constexpr int kWords = PackedFormatOf<kType>::kCodeBits / 2;
+  uint32_t codes[2][kWords];
+  float scale[2], minimum[2];  // `minimum` is set only if the type has one
+};
+
+// Returns a float whose value is B + (the kBits bits of `word` from kFirst on), where B is
+// FieldBase(kFirst).
+template <int kFirst, int kBits>
+__device__ __forceinline__ float FieldAsFloat(uint32_t word) {
+  constexpr uint32_t kMask = ((1u << kBits) - 1) << kFirst;
+  constexpr uint32_t kExponent = (127u + 23 - kFirst) << 23;
+  return std::bit_cast<float>((word & kMask) | kExponent);
+}
+template <int kFirst>
+constexpr float FieldBase() {
+  return static_cast<float>(1 << (23 - kFirst));
+}
+
+// Returns an unsigned byte as a float.
+__device__ __forceinline__ float ByteAsFloat(uint32_t byte) {
+  return FieldAsFloat<0, 8>(byte) - FieldBase<0>();
+}
+__device__ __forceinline__ float HalfAsFloat(uint32_t word, int half) {
+  return ToFloat(F16{static_cast<uint16_t>(half == 0 ? word & 0xffff : word >> 16)});
+}
+
+// Reads what `lane` holds of the tile at `tile`, whose header is at `header`, from shared or global
+// memory.
+template <WeightType kType>
+__device__ __forceinline__ void LoadLane(const uint8_t* tile, const uint8_t* header, int lane,
+                                         LaneWeights<kType>& out) {
+  using Format = PackedFormatOf<kType>;
+  const uint4 first = *reinterpret_cast<const uint4*>(tile + lane * 16);
+  if constexpr (Format::kCodeBits == 8) {
+    const uint4 second = *reinterpret_cast<const uint4*>(tile + 512 + lane * 16);
+    const uint4 rows[2] = {first, second};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      out.codes[half][0] = rows[half].x;
+      out.codes[half][1] = rows[half].y;
+      out.codes[half][2] = rows[half].z;
+      out.codes[half][3] = rows[half].w;
+    }
+  } else {
+    out.codes[0][0] = first.x;
+    out.codes[0][1] = first.y;
+    out.codes[1][0] = first.z;
+    out.codes[1][1] = first.w;
+    if constexpr (Format::kCodeBits == 6) {
+      const uint2 third = *reinterpret_cast<const uint2*>(tile + 512 + lane * 8);
+      out.codes[0][2] = third.x;
+      out.codes[1][2] = third.y;
+    }
+  }
+  const uint8_t* const scales = tile + Format::kCodeBytes;
+  if constexpr (Format::kSuper && Format::kMinimum) {
+    const uint32_t factors = *reinterpret_cast<const uint32_t*>(scales + lane / 2 * 4);
+    const uint2 super = *reinterpret_cast<const uint2*>(header + lane / 4 * 8);
+    const uint32_t of_rows[2] = {super.x, super.y};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float scale = ByteAsFloat(factors >> (16 * half) & 0xff);
+      const float minimum = ByteAsFloat(factors >> (16 * half + 8) & 0xff);
+      out.scale[half] = HalfAsFloat(of_rows[half], 0) * scale;
+      out.minimum[half] = -(HalfAsFloat(of_rows[half], 1) * minimum);
+    }
+  } else if constexpr (Format::kSuper) {
+    const uint32_t factors =
+        *reinterpret_cast<const uint32_t*>(scales + lane / 2 * 4) >> (lane % 2 * 16);
+    const uint32_t super = *reinterpret_cast<const uint32_t*>(header + lane / 4 * 4);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // Adding 128 to a signed byte flips its top bit.
+      const float factor = ByteAsFloat((factors >> (8 * half) & 0xff) ^ 0x80) - 128.0f;
+      out.scale[half] = HalfAsFloat(super, half) * factor;
+    }
+  } else if constexpr (Format::kMinimum) {
+    const uint2 pairs = *reinterpret_cast<const uint2*>(scales + lane / 2 * 8);
+    const uint32_t of_rows[2] = {pairs.x, pairs.y};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      out.scale[half] = HalfAsFloat(of_rows[half], 0);
+      out.minimum[half] = HalfAsFloat(of_rows[half], 1);
+    }
+  } else {
+    const uint32_t pair = *reinterpret_cast<const uint32_t*>(scales + lane / 2 * 4);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) out.scale[half] = HalfAsFloat(pair, half);
+  }
+}
+
+// Writes the 16 weights of one of the lane's rows as float32. `half` is a constant where this is
+// inlined, or `lane` would be in local memory.
+template <WeightType kType>
+__device__ __forceinline__ void DequantizeLane(const LaneWeights<kType>& lane, int half,
+                                               float (&weights)[kLaneCols]) {
+  using Format = PackedFormatOf<kType>;
+  const float scale = lane.scale[half];
+  const auto scaled = [&]<int kFirst>(uint32_t word) {
+    constexpr float kShift = -(FieldBase<kFirst>() + static_cast<float>(Format::kOffset));
+    const float product =
+        fmaf(scale, FieldAsFloat<kFirst, Format::kCodeBits>(word), scale * kShift);
+    return Format::kMinimum ? product + lane.minimum[half] : product;
+  };
+  const uint32_t(&words)[LaneWeights<kType>::kWords] = lane.codes[half];
+  if constexpr (Format::kCodeBits == 4) {
+    // A scale has up to 17 bits, with the offset 8 up to 11. B has up to 2^15, so that B + 8 has
+    // 13 bits.
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float(&out)[kLaneCols] = weights;
+      out[i * 8 + 0] = scaled.template operator()<12>(words[i] << 12);
+      out[i * 8 + 1] = scaled.template operator()<16>(words[i] << 12);
+      out[i * 8 + 2] = scaled.template operator()<8>(words[i]);
+      out[i * 8 + 3] = scaled.template operator()<12>(words[i]);
+      out[i * 8 + 4] = scaled.template operator()<16>(words[i]);
+      out[i * 8 + 5] = scaled.template operator()<8>(words[i] >> 12);
+      out[i * 8 + 6] = scaled.template operator()<12>(words[i] >> 12);
+      out[i * 8 + 7] = scaled.template operator()<16>(words[i] >> 12);
+    }
+  } else if constexpr (Format::kCodeBits == 8) {
+    // A scale has up to 11 bits, and 2^15 + 128 has 9.
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      weights[i * 4 + 0] = scaled.template operator()<8>(words[i] << 8);
+      weights[i * 4 + 1] = scaled.template operator()<8>(words[i]);
+      weights[i * 4 + 2] = scaled.template operator()<8>(words[i] >> 8);
+      weights[i * 4 + 3] = scaled.template operator()<8>(words[i] >> 16);
+    }
+  } else {
+    // A scale has up to 18 bits, and 2^10 + 32 has 6.
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      weights[i * 5 + 0] = scaled.template operator()<13>(words[i] << 13);
+      weights[i * 5 + 1] = scaled.template operator()<13>(words[i] << 7);
+      weights[i * 5 + 2] = scaled.template operator()<13>(words[i] << 1);
+      weights[i * 5 + 3] = scaled.template operator()<13>(words[i] >> 5);
+      weights[i * 5 + 4] = scaled.template operator()<13>(words[i] >> 11);
+    }
+    const uint32_t last = (words[0] >> 30) | (words[1] >> 30) << 2 | (words[2] >> 30) << 4;
+    weights[15] = scaled.template operator()<13>(last << 13);
+  }
+}
+
+}  // namespace quire::kernels::cuda
