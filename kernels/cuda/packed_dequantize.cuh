@@ -4,10 +4,10 @@
 //
 // A weight is scale * (code - offset) + minimum in float32, with the bits that Dequantize
 // (kernels/quant/dequantize.h) gives. A code becomes a float without a conversion, which is slow:
-// its bits are put into the mantissa of a power of two B, which makes B + code, and
-//   fma(scale, B + code, -scale * (B + offset)) = scale * (code - offset)
-// is exact, because B is small enough that scale * (B + offset) is exact too. An infinite scale
-// gives NaN.
+// its bits are put into the mantissa of a power of two B, which makes B + code. Then either of
+//   fma(scale, B + code, -scale * (B + offset))     exact, if scale * (B + offset) is
+//   fma(scale, (B + code) - B, minimum)             rounded once
+// is the weight. An infinite scale gives NaN.
 
 #include <bit>
 
@@ -30,16 +30,17 @@ template <int kFirst, int kBits>
 __device__ __forceinline__ float FieldAsFloat(uint32_t word) {
   constexpr uint32_t kMask = ((1u << kBits) - 1) << kFirst;
   constexpr uint32_t kExponent = (127u + 23 - kFirst) << 23;
-  return std::bit_cast<float>((word & kMask) | kExponent);
+  return std::bit_cast<float>(AndOr(word, kMask, kExponent));
 }
 template <int kFirst>
 constexpr float FieldBase() {
   return static_cast<float>(1 << (23 - kFirst));
 }
 
-// Returns an unsigned byte as a float.
-__device__ __forceinline__ float ByteAsFloat(uint32_t byte) {
-  return FieldAsFloat<0, 8>(byte) - FieldBase<0>();
+// Returns an integer of kBits bits in `word` as a float.
+template <int kFirst, int kBits>
+__device__ __forceinline__ float IntegerAsFloat(uint32_t word) {
+  return FieldAsFloat<kFirst, kBits>(word) - FieldBase<kFirst>();
 }
 __device__ __forceinline__ float HalfAsFloat(uint32_t word, int half) {
   return ToFloat(F16{static_cast<uint16_t>(half == 0 ? word & 0xffff : word >> 16)});
@@ -80,21 +81,18 @@ __device__ __forceinline__ void LoadLane(const uint8_t* tile, const uint8_t* hea
     const uint32_t of_rows[2] = {super.x, super.y};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float scale = ByteAsFloat(factors >> (16 * half) & 0xff);
-      const float minimum = ByteAsFloat(factors >> (16 * half + 8) & 0xff);
-      out.scale[half] = HalfAsFloat(of_rows[half], 0) * scale;
-      out.minimum[half] = -(HalfAsFloat(of_rows[half], 1) * minimum);
+      const uint32_t two = factors >> (16 * half);
+      out.scale[half] = HalfAsFloat(of_rows[half], 0) * IntegerAsFloat<0, 8>(two);
+      out.minimum[half] = -(HalfAsFloat(of_rows[half], 1) * IntegerAsFloat<8, 8>(two));
     }
   } else if constexpr (Format::kSuper) {
+    // A flipped top bit adds 128 to a signed byte.
     const uint32_t factors =
-        *reinterpret_cast<const uint32_t*>(scales + lane / 2 * 4) >> (lane % 2 * 16);
+        (*reinterpret_cast<const uint32_t*>(scales + lane / 2 * 4) ^ 0x80808080u) >>
+        (lane % 2 * 16);
     const uint32_t super = *reinterpret_cast<const uint32_t*>(header + lane / 4 * 4);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      // Adding 128 to a signed byte flips its top bit.
-      const float factor = ByteAsFloat((factors >> (8 * half) & 0xff) ^ 0x80) - 128.0f;
-      out.scale[half] = HalfAsFloat(super, half) * factor;
-    }
+    out.scale[0] = HalfAsFloat(super, 0) * (IntegerAsFloat<0, 8>(factors) - 128.0f);
+    out.scale[1] = HalfAsFloat(super, 1) * (IntegerAsFloat<8, 8>(factors) - 128.0f);
   } else if constexpr (Format::kMinimum) {
     const uint2 pairs = *reinterpret_cast<const uint2*>(scales + lane / 2 * 8);
     const uint32_t of_rows[2] = {pairs.x, pairs.y};
@@ -118,15 +116,17 @@ __device__ __forceinline__ void DequantizeLane(const LaneWeights<kType>& lane, i
   using Format = PackedFormatOf<kType>;
   const float scale = lane.scale[half];
   const auto scaled = [&]<int kFirst>(uint32_t word) {
-    constexpr float kShift = -(FieldBase<kFirst>() + static_cast<float>(Format::kOffset));
-    const float product =
-        fmaf(scale, FieldAsFloat<kFirst, Format::kCodeBits>(word), scale * kShift);
-    return Format::kMinimum ? product + lane.minimum[half] : product;
+    if constexpr (Format::kMinimum) {
+      static_assert(Format::kOffset == 0);
+      return fmaf(scale, IntegerAsFloat<kFirst, Format::kCodeBits>(word), lane.minimum[half]);
+    } else {
+      constexpr float kShift = -(FieldBase<kFirst>() + static_cast<float>(Format::kOffset));
+      return fmaf(scale, FieldAsFloat<kFirst, Format::kCodeBits>(word), scale * kShift);
+    }
   };
   const uint32_t(&words)[LaneWeights<kType>::kWords] = lane.codes[half];
   if constexpr (Format::kCodeBits == 4) {
-    // A scale has up to 17 bits, with the offset 8 up to 11. B has up to 2^15, so that B + 8 has
-    // 13 bits.
+    // The scale of Q4_0 has 11 bits. B is at most 2^15, so B + 8 has at most 13.
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float(&out)[kLaneCols] = weights;
@@ -140,7 +140,7 @@ __device__ __forceinline__ void DequantizeLane(const LaneWeights<kType>& lane, i
       out[i * 8 + 7] = scaled.template operator()<16>(words[i] >> 12);
     }
   } else if constexpr (Format::kCodeBits == 8) {
-    // A scale has up to 11 bits, and 2^15 + 128 has 9.
+    // A scale has 11 bits, and 2^15 + 128 has 9.
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       weights[i * 4 + 0] = scaled.template operator()<8>(words[i] << 8);
@@ -149,7 +149,7 @@ __device__ __forceinline__ void DequantizeLane(const LaneWeights<kType>& lane, i
       weights[i * 4 + 3] = scaled.template operator()<8>(words[i] >> 16);
     }
   } else {
-    // A scale has up to 18 bits, and 2^10 + 32 has 6.
+    // A scale has 18 bits, and 2^10 + 32 has 6.
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
       weights[i * 5 + 0] = scaled.template operator()<13>(words[i] << 13);

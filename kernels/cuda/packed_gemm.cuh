@@ -45,6 +45,10 @@ struct PackedGemmShape {
   static constexpr int kSharedBytes = kWarps * kStages * kStageBytes;
   static constexpr int kSumStride = kRows + 4;  // floats; avoids bank conflicts
   static_assert(kWarps * kTokens * kSumStride * 4 <= kSharedBytes);
+  // From a tile of a warp to its next, and from the header of one to that of the other.
+  static constexpr int kStepBytes = static_cast<int>(Format::TileAt(kWarps) - Format::TileAt(0));
+  static_assert(kWarps % Format::kTilesOfHeader == 0);
+  static_assert(kChunks <= 64 || (kChunks == kTileChunks && kChunks <= 96));
 };
 
 // Grid: [blocks of 32 rows].
@@ -57,52 +61,75 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
   const int lane = thread % 32, warp = thread / 32;
   uint8_t* const stages = DynamicShared<uint8_t>() + warp * (Shape::kStages * Shape::kStageBytes);
   const int64_t first_row = int64_t{blockIdx.x} * Shape::kRows;
-  const int64_t last_group = (p.rows - 1) / kGroupRows;
-  const int64_t group_bytes = Format::GroupBytes(p.cols), num_tiles = Format::NumTiles(p.cols);
+  const auto num_tiles = static_cast<int32_t>(Format::NumTiles(p.cols));
 
-  const auto load = [&](int64_t step) {
-    const int64_t tile = step * Shape::kWarps + warp;
-    if (tile < num_tiles) {
-      uint8_t* const stage = stages + step % Shape::kStages * Shape::kStageBytes;
+  // The sources of this lane's copies, which the same number of bytes separates from one tile of
+  // the warp to its next. A lane copies one or two chunks of 16 bytes of a tile and its header.
+  const int second = lane + 32;
+  const bool has_second = second < Shape::kChunks;
+  const int second_at = second < Shape::kTileChunks
+                            ? second * 16
+                            : static_cast<int>(Format::HeaderAt(warp) - Format::TileAt(warp)) +
+                                  (second - Shape::kTileChunks) * 16;
+  const uint8_t* sources[Shape::kRowTiles];
+#pragma unroll
+  for (int r = 0; r < Shape::kRowTiles; ++r) {
+    // After the last group, the same group again: its sums are not stored.
+    const int64_t group = std::min(first_row + r * kGroupRows, p.rows - 1) / kGroupRows;
+    sources[r] = p.weight + group * Format::GroupBytes(p.cols) + Format::TileAt(warp);
+  }
+  int32_t col = warp * kPackedTileCols + lane % 4 * kLaneCols;
+  const T* tokens[kTokenTiles];
+#pragma unroll
+  for (int t = 0; t < kTokenTiles; ++t) {
+    const int token = t * 8 + lane / 4;
+    tokens[t] = static_cast<const T*>(p.a) + (token < p.num_tokens ? token : 0) * p.lda + col;
+  }
+  int32_t tile_to_load = warp;
+  uint8_t* stage_to_load = stages;
+  const auto next_stage = [&](uint8_t* stage) {
+    stage += Shape::kStageBytes;
+    return stage == stages + Shape::kStages * Shape::kStageBytes ? stages : stage;
+  };
+  const auto load = [&] {
+    if (tile_to_load < num_tiles) {
 #pragma unroll
       for (int r = 0; r < Shape::kRowTiles; ++r) {
-        // After the last group, the same group again: its sums are not stored.
-        const int64_t group = std::min(first_row / kGroupRows + r, last_group);
-        const uint8_t* const from = p.weight + group * group_bytes;
-        uint8_t* const to = stage + r * Shape::kChunks * 16;
-#pragma unroll
-        for (int chunk = lane; chunk < Shape::kChunks; chunk += 32) {
-          const int64_t at = chunk < Shape::kTileChunks
-                                 ? Format::TileAt(tile) + chunk * 16
-                                 : Format::HeaderAt(tile) + (chunk - Shape::kTileChunks) * 16;
-          CpAsync<16>(to + chunk * 16, from + at, true);
+        uint8_t* const to = stage_to_load + r * Shape::kChunks * 16;
+        CpAsync<16>(to + lane * 16, sources[r] + lane * 16, true);
+        if (has_second) CpAsync<16>(to + second * 16, sources[r] + second_at, true);
+        if constexpr (Shape::kChunks > 64) {
+          if (lane < Shape::kChunks - 64) {
+            CpAsync<16>(to + (lane + 64) * 16, sources[r] + (lane + 64) * 16, true);
+          }
         }
+        sources[r] += Shape::kStepBytes;
       }
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
-        const int token = t * 8 + lane / 4;
-        const int64_t col = tile * kPackedTileCols + lane % 4 * kLaneCols;
-        const T* const from = static_cast<const T*>(p.a) + token * p.lda + col;
+        const bool valid = t * 8 + lane / 4 < p.num_tokens && col < p.cols;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const bool valid = token < p.num_tokens && col < p.cols;
-          CpAsync<16>(stage + Shape::kWeightBytes + ((t * 2 + i) * 32 + lane) * 16,
-                      valid ? from + i * 8 : p.a, valid);
+          CpAsync<16>(stage_to_load + Shape::kWeightBytes + ((t * 2 + i) * 32 + lane) * 16,
+                      tokens[t] + i * 8, valid);
         }
+        tokens[t] += Shape::kWarps * kPackedTileCols;
       }
     }
     CpAsyncCommit();
+    col += Shape::kWarps * kPackedTileCols;
+    tile_to_load += Shape::kWarps;
+    stage_to_load = next_stage(stage_to_load);
   };
 
   float sums[Shape::kRowTiles][kTokenTiles][4] = {};
 #pragma unroll
-  for (int step = 0; step < Shape::kStages - 1; ++step) load(step);
-  for (int64_t step = 0; step * Shape::kWarps + warp < num_tiles; ++step) {
+  for (int i = 0; i < Shape::kStages - 1; ++i) load();
+  uint8_t* stage = stages;
+  for (int32_t tile = warp; tile < num_tiles; tile += Shape::kWarps) {
     CpAsyncWait<Shape::kStages - 2>();
     __syncwarp();
-    // Overwrites the stage of the previous step, which all lanes have read.
-    load(step + Shape::kStages - 1);
-    const uint8_t* const stage = stages + step % Shape::kStages * Shape::kStageBytes;
+    load();  // overwrites the stage of the previous tile, which all lanes have read
     uint32_t activations[kTokenTiles][8];
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t) {
@@ -118,9 +145,9 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
     }
 #pragma unroll
     for (int r = 0; r < Shape::kRowTiles; ++r) {
-      const uint8_t* const tile = stage + r * Shape::kChunks * 16;
+      const uint8_t* const group = stage + r * Shape::kChunks * 16;
       LaneWeights<kType> weights;
-      LoadLane(tile, tile + Format::kTileBytes, lane, weights);
+      LoadLane(group, group + Format::kTileBytes, lane, weights);
       uint32_t pairs[2][kLaneCols / 2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -142,6 +169,7 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
         }
       }
     }
+    stage = next_stage(stage);
   }
   CpAsyncWait<0>();
   __syncthreads();
