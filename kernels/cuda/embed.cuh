@@ -17,14 +17,14 @@ struct EmbedParams {
   float scale;
 };
 
-// Returns the row of the part for this block's token, or -1 if another part has it. The first part
-// has the tokens that no part has. For these, the result is 0 and `scale` becomes NaN.
+// Returns the row of the part for this block's token, or a negative number if another part has it.
+// Tokens that no part has are row 0 of each, and `scale` becomes NaN.
 __device__ __forceinline__ int64_t EmbedRow(const EmbedParams& p, float& scale) {
   const int64_t id = p.token_ids[blockIdx.x];
   scale = p.scale;
   if (id < 0 || id >= p.rows) {
     scale = std::numeric_limits<float>::quiet_NaN();
-    return p.first_row == 0 ? 0 : -1;
+    return 0;
   }
   const int64_t row = id - p.first_row;
   return row < p.num_rows ? row : -1;

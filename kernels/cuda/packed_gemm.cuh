@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
 #pragma unroll
   for (int t = 0; t < kTokenTiles; ++t) {
     const int token = t * 8 + lane / 4;
-    tokens[t] = static_cast<const T*>(p.a) + (token < p.num_tokens ? token : 0) * p.lda + col;
+    tokens[t] = static_cast<const T*>(p.a) + token * p.lda + col;
   }
   int32_t tile_to_load = warp;
   uint8_t* stage_to_load = stages;
@@ -98,10 +98,8 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
         uint8_t* const to = stage_to_load + r * Shape::kChunks * 16;
         CpAsync<16>(to + lane * 16, sources[r] + lane * 16, true);
         if (has_second) CpAsync<16>(to + second * 16, sources[r] + second_at, true);
-        if constexpr (Shape::kChunks > 64) {
-          if (lane < Shape::kChunks - 64) {
-            CpAsync<16>(to + (lane + 64) * 16, sources[r] + (lane + 64) * 16, true);
-          }
+        if (lane < Shape::kChunks - 64) {
+          CpAsync<16>(to + (lane + 64) * 16, sources[r] + (lane + 64) * 16, true);
         }
         sources[r] += Shape::kStepBytes;
       }
@@ -171,7 +169,7 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
     }
     stage = next_stage(stage);
   }
-  CpAsyncWait<0>();
+  // The groups of copies that are not waited for are empty.
   __syncthreads();
 
   float* const shared = DynamicShared<float>();
