@@ -36,6 +36,10 @@ struct Expectation {
 // includes the launch of the merge after the kernel.
 inline constexpr Expectation kAttentionExpectation = {.of_gemm = 0.43, .launch_seconds = 6e-6};
 
+// The packed GEMM is predicted to be limited by the instructions that it issues
+// (docs/evidence/gpu-predictions.md).
+inline constexpr Expectation kPackedExpectation = {.of_read = 0.75};
+
 double PredictedSeconds(const Work& work, const Ceilings& ceilings, const Expectation& expectation);
 // Returns the least time that the ceilings allow.
 double FloorSeconds(const Work& work, const Ceilings& ceilings);
