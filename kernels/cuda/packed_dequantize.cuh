@@ -8,8 +8,14 @@
 //   fma(scale, B + code, -scale * (B + offset))     exact, if scale * (B + offset) is
 //   fma(scale, (B + code) - B, minimum)             rounded once
 // is the weight. An infinite scale gives NaN.
+//
+// ScaledLane saves the subtraction where bf16 is wanted. The bits of a code alone are a subnormal
+// number, code * 2^(first bit - 149), which an fma multiplies as fast as any other. The power of
+// two goes into the scale, as far as the range of float32 allows: the weight is 2^-36 of what it
+// should be. This rounds to bf16 as the weight does, because bf16 has the exponents of float32.
 
 #include <bit>
+#include <type_traits>
 
 #include "kernels/cuda/packed_weight.h"
 #include "kernels/cuda/primitives.cuh"
@@ -108,6 +114,48 @@ __device__ __forceinline__ void LoadLane(const uint8_t* tile, const uint8_t* hea
   }
 }
 
+// Sets out[i] to f<first bit>(word) for each of the lane's 16 codes of a row, where the code is the
+// kCodeBits bits of `word` from the first bit on.
+template <int kCodeBits, int kWords, typename F>
+__device__ __forceinline__ void ForEachCode(const uint32_t (&words)[kWords], F f,
+                                            float (&out)[kLaneCols]) {
+  if constexpr (kCodeBits == 4) {
+    // The scale of Q4_0 has 11 bits. B is at most 2^15, so B + 8 has at most 13.
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      out[i * 8 + 0] = f.template operator()<12>(words[i] << 12);
+      out[i * 8 + 1] = f.template operator()<16>(words[i] << 12);
+      out[i * 8 + 2] = f.template operator()<8>(words[i]);
+      out[i * 8 + 3] = f.template operator()<12>(words[i]);
+      out[i * 8 + 4] = f.template operator()<16>(words[i]);
+      out[i * 8 + 5] = f.template operator()<8>(words[i] >> 12);
+      out[i * 8 + 6] = f.template operator()<12>(words[i] >> 12);
+      out[i * 8 + 7] = f.template operator()<16>(words[i] >> 12);
+    }
+  } else if constexpr (kCodeBits == 8) {
+    // A scale has 11 bits, and 2^15 + 128 has 9.
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      out[i * 4 + 0] = f.template operator()<8>(words[i] << 8);
+      out[i * 4 + 1] = f.template operator()<8>(words[i]);
+      out[i * 4 + 2] = f.template operator()<8>(words[i] >> 8);
+      out[i * 4 + 3] = f.template operator()<8>(words[i] >> 16);
+    }
+  } else {
+    // A scale has 18 bits, and 2^10 + 32 has 6.
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      out[i * 5 + 0] = f.template operator()<13>(words[i] << 13);
+      out[i * 5 + 1] = f.template operator()<13>(words[i] << 7);
+      out[i * 5 + 2] = f.template operator()<13>(words[i] << 1);
+      out[i * 5 + 3] = f.template operator()<13>(words[i] >> 5);
+      out[i * 5 + 4] = f.template operator()<13>(words[i] >> 11);
+    }
+    const uint32_t last = (words[0] >> 30) | (words[1] >> 30) << 2 | (words[2] >> 30) << 4;
+    out[15] = f.template operator()<13>(last << 13);
+  }
+}
+
 // Writes the 16 weights of one of the lane's rows as float32. `half` is a constant where this is
 // inlined, or `lane` would be in local memory.
 template <WeightType kType>
@@ -115,7 +163,7 @@ __device__ __forceinline__ void DequantizeLane(const LaneWeights<kType>& lane, i
                                                float (&weights)[kLaneCols]) {
   using Format = PackedFormatOf<kType>;
   const float scale = lane.scale[half];
-  const auto scaled = [&]<int kFirst>(uint32_t word) {
+  const auto weight = [&]<int kFirst>(uint32_t word) {
     if constexpr (Format::kMinimum) {
       static_assert(Format::kOffset == 0);
       return fmaf(scale, IntegerAsFloat<kFirst, Format::kCodeBits>(word), lane.minimum[half]);
@@ -124,42 +172,30 @@ __device__ __forceinline__ void DequantizeLane(const LaneWeights<kType>& lane, i
       return fmaf(scale, FieldAsFloat<kFirst, Format::kCodeBits>(word), scale * kShift);
     }
   };
-  const uint32_t(&words)[LaneWeights<kType>::kWords] = lane.codes[half];
-  if constexpr (Format::kCodeBits == 4) {
-    // The scale of Q4_0 has 11 bits. B is at most 2^15, so B + 8 has at most 13.
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float(&out)[kLaneCols] = weights;
-      out[i * 8 + 0] = scaled.template operator()<12>(words[i] << 12);
-      out[i * 8 + 1] = scaled.template operator()<16>(words[i] << 12);
-      out[i * 8 + 2] = scaled.template operator()<8>(words[i]);
-      out[i * 8 + 3] = scaled.template operator()<12>(words[i]);
-      out[i * 8 + 4] = scaled.template operator()<16>(words[i]);
-      out[i * 8 + 5] = scaled.template operator()<8>(words[i] >> 12);
-      out[i * 8 + 6] = scaled.template operator()<12>(words[i] >> 12);
-      out[i * 8 + 7] = scaled.template operator()<16>(words[i] >> 12);
-    }
-  } else if constexpr (Format::kCodeBits == 8) {
-    // A scale has 11 bits, and 2^15 + 128 has 9.
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      weights[i * 4 + 0] = scaled.template operator()<8>(words[i] << 8);
-      weights[i * 4 + 1] = scaled.template operator()<8>(words[i]);
-      weights[i * 4 + 2] = scaled.template operator()<8>(words[i] >> 8);
-      weights[i * 4 + 3] = scaled.template operator()<8>(words[i] >> 16);
-    }
+  ForEachCode<Format::kCodeBits>(lane.codes[half], weight, weights);
+}
+
+// The factor of the weights that ScaledLane writes.
+template <typename T, WeightType kType>
+inline constexpr float kLaneScale =
+    std::is_same_v<T, Bf16>&& PackedFormatOf<kType>::kMinimum ? 0x1p-36f : 1.0f;
+
+// The same for weights that become T: times kLaneScale<T, kType>.
+template <typename T, WeightType kType>
+__device__ __forceinline__ void ScaledLane(const LaneWeights<kType>& lane, int half,
+                                           float (&weights)[kLaneCols]) {
+  using Format = PackedFormatOf<kType>;
+  if constexpr (kLaneScale<T, kType> == 1.0f) {
+    DequantizeLane(lane, half, weights);
   } else {
-    // A scale has 18 bits, and 2^10 + 32 has 6.
-#pragma unroll
-    for (int i = 0; i < 3; ++i) {
-      weights[i * 5 + 0] = scaled.template operator()<13>(words[i] << 13);
-      weights[i * 5 + 1] = scaled.template operator()<13>(words[i] << 7);
-      weights[i * 5 + 2] = scaled.template operator()<13>(words[i] << 1);
-      weights[i * 5 + 3] = scaled.template operator()<13>(words[i] >> 5);
-      weights[i * 5 + 4] = scaled.template operator()<13>(words[i] >> 11);
-    }
-    const uint32_t last = (words[0] >> 30) | (words[1] >> 30) << 2 | (words[2] >> 30) << 4;
-    weights[15] = scaled.template operator()<13>(last << 13);
+    // The scale is below 2^22, so its product with 2^(149 - 8 - 36) is below 2^127.
+    const float scale = lane.scale[half], minimum = lane.minimum[half] * 0x1p-36f;
+    const auto weight = [&]<int kFirst>(uint32_t word) {
+      constexpr uint32_t kMask = ((1u << Format::kCodeBits) - 1) << kFirst;
+      constexpr float kUnit = 0x1p105f / static_cast<float>(1 << (kFirst - 8));
+      return fmaf(std::bit_cast<float>(word & kMask), scale * kUnit, minimum);
+    };
+    ForEachCode<Format::kCodeBits>(lane.codes[half], weight, weights);
   }
 }
 

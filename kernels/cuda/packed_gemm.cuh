@@ -98,8 +98,10 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
         uint8_t* const to = stage_to_load + r * Shape::kChunks * 16;
         CpAsync<16>(to + lane * 16, sources[r] + lane * 16, true);
         if (has_second) CpAsync<16>(to + second * 16, sources[r] + second_at, true);
-        if (lane < Shape::kChunks - 64) {
-          CpAsync<16>(to + (lane + 64) * 16, sources[r] + (lane + 64) * 16, true);
+        if constexpr (Shape::kChunks > 64) {
+          if (lane < Shape::kChunks - 64) {
+            CpAsync<16>(to + (lane + 64) * 16, sources[r] + (lane + 64) * 16, true);
+          }
         }
         sources[r] += Shape::kStepBytes;
       }
@@ -150,7 +152,7 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float values[kLaneCols];
-        DequantizeLane(weights, half, values);
+        ScaledLane<T>(weights, half, values);
 #pragma unroll
         for (int i = 0; i < kLaneCols / 2; ++i) {
           pairs[half][i] = Pack2<T>(values[2 * i], values[2 * i + 1]);
@@ -194,6 +196,7 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
     for (int w = 0; w < Shape::kWarps; ++w) {
       sum += shared[(w * Shape::kTokens + token) * Shape::kSumStride + row];
     }
+    sum *= 1.0f / kLaneScale<T, kType>;  // a power of two
     const int64_t at = token * p.ldd + first_row + row;
     if (p.writes_floats) {
       float* const to = static_cast<float*>(p.d) + at;

@@ -204,6 +204,46 @@ TEST_P(PackedGemmTest, IsExactOnSmallNumbers) {
   }
 }
 
+// A token that is 1 in one column and 0 in the others gives the weights of that column.
+TEST_P(PackedGemmTest, WeightsHaveTheBitsThatTheyHaveExpanded) {
+  for (const WeightType type : kPackedTypes) {
+    for (const DType dtype : kHalves) {
+      SCOPED_TRACE(std::string(Traits(type).name) + " " + std::string(Name(dtype)));
+      constexpr int64_t kRows = 32;
+      const int64_t cols = Traits(type).block_elements == 256 ? 256 : 96;
+      TestWeight weight = RandomWeight(type, kRows, cols, 18);
+      // The scales of the first block are the largest f16 and, as the least, a subnormal one.
+      const uint16_t largest = 0x7bff, subnormal = 0x0001;
+      std::memcpy(weight.bytes.data() + (type == WeightType::kQ6_K ? 208 : 0), &largest, 2);
+      const auto second = static_cast<size_t>(Traits(type).block_bytes);
+      std::memcpy(weight.bytes.data() + second + (type == WeightType::kQ6_K ? 208 : 0), &subnormal,
+                  2);
+      ASSERT_TRUE(Dequantize(weight.view, 0, kRows, weight.values).ok());
+      const std::vector<float> want = Decode(dtype, Encode(dtype, weight.values));
+      const CudaWeight prepared = Prepare({&weight}, dtype);
+      for (int64_t first = 0; first < cols; first += kMostPackedTokens) {
+        std::vector<float> units(static_cast<size_t>(kMostPackedTokens * cols));
+        for (int64_t t = 0; t < kMostPackedTokens; ++t) {
+          units[static_cast<size_t>(t * cols + first + t)] = 1.0f;
+        }
+        DeviceFloats input(*device_, dtype, units);
+        const std::vector<float> got =
+            Multiply(prepared, input, kMostPackedTokens, DType::kF32, scratch_);
+        for (int64_t t = 0; t < kMostPackedTokens; ++t) {
+          for (int64_t r = 0; r < kRows; ++r) {
+            const float weight_there = want[static_cast<size_t>(r * cols + first + t)];
+            // In f16, the largest weights are infinite, and make the whole row NaN.
+            const auto row = want.begin() + r * cols;
+            if (std::any_of(row, row + cols, [](float x) { return std::isinf(x); })) continue;
+            ASSERT_EQ(got[static_cast<size_t>(t * kRows + r)], weight_there)
+                << "row " << r << ", column " << first + t;
+          }
+        }
+      }
+    }
+  }
+}
+
 // Dequantised rows are those that the weight has when it is stored in the dtype of activations. So
 // on the emulator, whose GEMM has one order of sums, more tokens than the packed GEMM takes give
 // the bits of the expanded weight, also if the scratch memory holds only a few rows.
