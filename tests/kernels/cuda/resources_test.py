@@ -321,17 +321,18 @@ class ResourcesTest(unittest.TestCase):
         # For each type, the bytes of 16 rows and 64 columns with a quarter of the header, and the most instructions
         # that a warp may execute for such a byte. It has two of these tiles in a turn of its loop. With four
         # instructions a cycle, an H200 executes 0.215 while it reads a byte at 4.3 TB/s and 1.755 GHz.
-        types = {"3": ("Q4_0", 576, 0.25), "4": ("Q4_1", 640, 0.27), "7": ("Q8_0", 1088, 0.15),
-                 "8": ("Q4_K", 592, 0.31), "10": ("Q6_K", 840, 0.23)}
+        types = {"3": ("Q4_0", 576, 0.25), "4": ("Q4_1", 640, 0.23), "7": ("Q8_0", 1088, 0.15),
+                 "8": ("Q4_K", 592, 0.27), "10": ("Q6_K", 840, 0.23)}
         packed = {row: r for row, r in self.rows.items() if row[1].startswith("PackedGemmKernel<")}
         self.assertEqual(len(packed), len(resources.TARGETS) * 2 * 2 * len(types))
         for (_, kernel, target), r in packed.items():
-            _, of_type, token_tiles = re.match(r"PackedGemmKernel<(\w+), \(WeightType\)(\d+), (\d)>", kernel).groups()
+            element, of_type, token_tiles = re.match(r"PackedGemmKernel<(\w+), \(WeightType\)(\d+), (\d)>", kernel).groups()
             _, tile_bytes, most = types[of_type]
-            if target == "sm_90a" and token_tiles == "1":
+            if (element, target, token_tiles) == ("Bf16", "sm_90a", "1"):
                 self.assertLessEqual(int(r.tile_instructions), most * 2 * tile_bytes, (kernel, target))
             self.assertEqual(r.tile_hmma, str(8 * int(token_tiles)), (kernel, target))
-            self.assertEqual((r.loop_calls, r.loop_local), ("0", "0"), (kernel, target))
+            # Before sm_90a, __syncwarp is a call for a warp whose lanes have diverged; others branch past it.
+            self.assertEqual((r.loop_calls, r.loop_local), ("0" if target == "sm_90a" else "1", "0"), (kernel, target))
             # A block has 256 threads and must fit everywhere. The system takes one KiB for it.
             self.assertLessEqual(256 * int(r.registers), 64 << 10, (kernel, target))
             self.assertLessEqual(int(r.dynamic_shared) + 1024, 100 << 10, (kernel, target))
