@@ -307,7 +307,7 @@ void AddPackedLinear(Device& device, const ModelShape& shape, Arena& arena, OpVa
           return kernels::cuda::Linear(device, {.out = out, .input = in, .weight = weight},
                                        *scratch);
         },
-        dequantised ? Expectation() : kPackedExpectation);
+        dequantised ? Expectation() : PackedExpectation(tokens));
   }
 }
 
@@ -338,7 +338,7 @@ std::vector<Row> RunLinear(Device& device, Stopwatch& stopwatch, const Ceilings&
        },
        &AddPackedLinear<WeightType::kQ4_K>, &AddPackedLinear<WeightType::kQ6_K>,
        &AddPackedLinear<WeightType::kQ8_0>, &AddPackedLinear<WeightType::kQ4_0>,
-       &AddPackedLinear<WeightType::kQ4_1>});
+       &AddPackedLinear<WeightType::kQ5_K>});
 }
 
 }  // namespace quire::bench

@@ -7,9 +7,8 @@
 // head_dim, the pattern and the block_size; the ALiBi bias is not rounded. Otherwise the plain
 // kernel (AttentionReference) runs.
 //
-// With f16 or bf16 activations, PrepareWeight keeps Q4_0, Q4_1, Q8_0, Q4_K and Q6_K packed
-// (packed_weight.h). It dequantises all other types, and PrepareMoeWeight all types, to the dtype
-// of activations (weight_upload.h).
+// With f16 or bf16 activations, PrepareWeight keeps quantised weights packed (packed_weight.h). It
+// converts all others, and PrepareMoeWeight all, to the dtype of activations (weight_upload.h).
 // Ops are enqueued. The host does not check the content of device memory before an op runs.
 
 #include <cstdint>

@@ -21,6 +21,13 @@ void PackCodes(const uint8_t* codes, int lane, int half, uint8_t* tile) {
     uint32_t words[2] = {};
     for (int c = 0; c < kLaneCols; ++c) words[c / 8] |= uint32_t{codes[c]} << (4 * (c % 8));
     std::memcpy(tile + lane * 16 + half * 8, words, sizeof(words));
+  } else if constexpr (kCodeBits == 5) {
+    uint32_t words[3] = {};
+    for (int c = 0; c < 15; ++c) words[c / 6] |= uint32_t{codes[c]} << (5 * (c % 6));
+    for (int i = 0; i < 2; ++i) words[i] |= uint32_t{codes[15]} >> (2 * i) << 30;
+    words[2] |= uint32_t{codes[15]} >> 4 << 15;
+    std::memcpy(tile + lane * 16 + half * 8, words, 8);
+    StoreU16(static_cast<uint16_t>(words[2]), tile + 512 + lane * 4 + half * 2);
   } else {
     uint32_t words[3] = {};
     for (int c = 0; c < 15; ++c) words[c / 5] |= uint32_t{codes[c]} << (6 * (c % 5));

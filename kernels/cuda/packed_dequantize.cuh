@@ -25,7 +25,7 @@ namespace quire::kernels::cuda {
 // The codes and scales of a tile that one lane holds: of row lane / 4, and of the row 8 below.
 template <WeightType kType>
 struct LaneWeights {
-  static constexpr int kWords = PackedFormatOf<kType>::kCodeBits / 2;
+  static constexpr int kWords = (PackedFormatOf<kType>::kCodeBits + 1) / 2;
   uint32_t codes[2][kWords];
   float scale[2], minimum[2];  // `minimum` is set only if the type has one
 };
@@ -74,6 +74,11 @@ __device__ __forceinline__ void LoadLane(const uint8_t* tile, const uint8_t* hea
     out.codes[0][1] = first.y;
     out.codes[1][0] = first.z;
     out.codes[1][1] = first.w;
+    if constexpr (Format::kCodeBits == 5) {
+      const uint32_t third = *reinterpret_cast<const uint32_t*>(tile + 512 + lane * 4);
+      out.codes[0][2] = third & 0xffff;
+      out.codes[1][2] = third >> 16;
+    }
     if constexpr (Format::kCodeBits == 6) {
       const uint2 third = *reinterpret_cast<const uint2*>(tile + 512 + lane * 8);
       out.codes[0][2] = third.x;
@@ -132,6 +137,22 @@ __device__ __forceinline__ void ForEachCode(const uint32_t (&words)[kWords], F f
       out[i * 8 + 6] = f.template operator()<12>(words[i] >> 12);
       out[i * 8 + 7] = f.template operator()<16>(words[i] >> 12);
     }
+  } else if constexpr (kCodeBits == 5) {
+    // The scale of Q5_0 has 11 bits. B is at most 2^13, so B + 16 has at most 10.
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      out[i * 6 + 0] = f.template operator()<10>(words[i] << 10);
+      out[i * 6 + 1] = f.template operator()<15>(words[i] << 10);
+      out[i * 6 + 2] = f.template operator()<10>(words[i]);
+      out[i * 6 + 3] = f.template operator()<15>(words[i]);
+      out[i * 6 + 4] = f.template operator()<10>(words[i] >> 10);
+      out[i * 6 + 5] = f.template operator()<15>(words[i] >> 10);
+    }
+    out[12] = f.template operator()<10>(words[2] << 10);
+    out[13] = f.template operator()<15>(words[2] << 10);
+    out[14] = f.template operator()<10>(words[2]);
+    const uint32_t last = (words[0] >> 30) | (words[1] >> 30) << 2 | (words[2] >> 15) << 4;
+    out[15] = f.template operator()<10>(last << 10);
   } else if constexpr (kCodeBits == 8) {
     // A scale has 11 bits, and 2^15 + 128 has 9.
 #pragma unroll

@@ -114,13 +114,16 @@ double RelativeError(const Logits& got, const Logits& want) {
 TEST(CudaPackedWeightsTest, LogitsAreThoseOfExpandedWeights) {
   const std::string folder = testing::TestSourcePath("engine/model/testdata/");
   const std::string path = folder + "k_quant_goldens.json";
-  const nlohmann::json entry = (*base::ParseJson(testing::ReadFile(path), path)).at("cases").at(0);
-  const testing::GoldenLogits golden = testing::ReadGoldenLogits(entry);
-  const std::string file = folder + std::string(entry.at("file"));
-  // None: the types of the file, Q4_K and Q6_K.
-  for (const std::optional<WeightType> type :
-       {std::optional<WeightType>(), std::optional(WeightType::kQ4_0),
-        std::optional(WeightType::kQ8_0)}) {
+  const nlohmann::json cases = (*base::ParseJson(testing::ReadFile(path), path)).at("cases");
+  struct Case {
+    size_t golden;
+    std::optional<WeightType> type;  // none: the types of the file
+  };
+  // The files have Q4_K and Q6_K, and Q5_K and Q6_K.
+  for (const auto& [index, type] :
+       {Case{0, {}}, Case{1, {}}, Case{0, WeightType::kQ4_0}, Case{0, WeightType::kQ8_0}}) {
+    const testing::GoldenLogits golden = testing::ReadGoldenLogits(cases.at(index));
+    const std::string file = folder + std::string(cases.at(index).at("file"));
     files::OpenedModel files = *files::OpenModelFiles(file);
     const ModelConfig config = *ReadModelConfig(files);
     if (type) files.weights = std::make_unique<RetypedWeights>(*files.weights, *type);

@@ -19,8 +19,9 @@ namespace {
 using testing::RandomWeight;
 using testing::TestWeight;
 
-constexpr WeightType kPackedTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ8_0,
-                                       WeightType::kQ4_K, WeightType::kQ6_K};
+constexpr WeightType kPackedTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
+                                       WeightType::kQ5_1, WeightType::kQ8_0, WeightType::kQ4_K,
+                                       WeightType::kQ5_K, WeightType::kQ6_K};
 
 uint32_t Word(const uint8_t* at) {
   uint32_t word;
@@ -32,7 +33,18 @@ float Half(const uint8_t* at) {
 }
 
 int BitsOf(WeightType type) {
-  return type == WeightType::kQ8_0 ? 8 : type == WeightType::kQ6_K ? 6 : 4;
+  switch (type) {
+    case WeightType::kQ8_0:
+      return 8;
+    case WeightType::kQ6_K:
+      return 6;
+    case WeightType::kQ5_0:
+    case WeightType::kQ5_1:
+    case WeightType::kQ5_K:
+      return 5;
+    default:
+      return 4;
+  }
 }
 
 // Returns the code of column `c` of the 16 that `lane` holds of one row.
@@ -40,6 +52,12 @@ uint32_t CodeOf(int bits, const uint8_t* tile, int lane, int half, int c) {
   if (bits == 8) return tile[half * 512 + lane * 16 + c];
   const uint8_t* const words = tile + lane * 16 + half * 8;
   if (bits == 4) return Word(words + c / 8 * 4) >> (4 * (c % 8)) & 15;
+  if (bits == 5) {
+    const uint32_t third = Word(tile + 512 + lane * 4) >> (16 * half) & 0xffff;
+    const uint32_t words_of_row[] = {Word(words), Word(words + 4), third};
+    if (c < 15) return words_of_row[c / 6] >> (5 * (c % 6)) & 31;
+    return words_of_row[0] >> 30 | words_of_row[1] >> 30 << 2 | third >> 15 << 4;
+  }
   const uint32_t three[] = {Word(words), Word(words + 4), Word(tile + 512 + lane * 8 + half * 4)};
   if (c < 15) return three[c / 5] >> (6 * (c % 5)) & 63;
   return three[0] >> 30 | three[1] >> 30 << 2 | three[2] >> 30 << 4;
@@ -47,11 +65,12 @@ uint32_t CodeOf(int bits, const uint8_t* tile, int lane, int half, int c) {
 
 // Returns one weight of a packed group.
 float Unpack(WeightType type, const uint8_t* group, int64_t row, int64_t col) {
-  const bool k_quant = type == WeightType::kQ4_K || type == WeightType::kQ6_K;
+  const bool k_quant = Traits(type).block_elements == 256;
+  const bool pair_of_scales = type == WeightType::kQ4_1 || type == WeightType::kQ5_1;
   const int bits = BitsOf(type);
   const int code_bytes = 16 * 64 * bits / 8;
-  const int tile_bytes = code_bytes + (type == WeightType::kQ4_1 ? 128 : 64);
-  const int header_bytes = type == WeightType::kQ4_K ? 64 : type == WeightType::kQ6_K ? 32 : 0;
+  const int tile_bytes = code_bytes + (pair_of_scales ? 128 : 64);
+  const int header_bytes = !k_quant ? 0 : type == WeightType::kQ6_K ? 32 : 64;
   const int64_t tile_index = col / 64;
   const uint8_t* const header = group + tile_index / 4 * (header_bytes + 4 * tile_bytes);
   const uint8_t* const tile = k_quant ? header + header_bytes + tile_index % 4 * tile_bytes
@@ -65,11 +84,15 @@ float Unpack(WeightType type, const uint8_t* group, int64_t row, int64_t col) {
   switch (type) {
     case WeightType::kQ4_0:
       return Half(scales + pair * 4 + half * 2) * (code - 8);
+    case WeightType::kQ5_0:
+      return Half(scales + pair * 4 + half * 2) * (code - 16);
     case WeightType::kQ8_0:
       return Half(scales + pair * 4 + half * 2) * (code - 128);
     case WeightType::kQ4_1:
+    case WeightType::kQ5_1:
       return Half(scales + pair * 8 + half * 4) * code + Half(scales + pair * 8 + half * 4 + 2);
-    case WeightType::kQ4_K: {
+    case WeightType::kQ4_K:
+    case WeightType::kQ5_K: {
       const uint8_t* const super = header + r * 8 + half * 4;
       const uint8_t* const factors = scales + pair * 4 + half * 2;
       return Half(super) * factors[0] * code - Half(super + 2) * factors[1];
@@ -109,18 +132,20 @@ TEST(PackWeightTest, KeepsEveryWeightAndZerosWhatIsPastTheEnd) {
   }
 }
 
-// Whole groups of many columns. Only Q4_K is larger than in the file: its factors, of 6 bits there,
-// take a byte, which makes 148 bytes of 144.
+// Whole groups of many columns. Only Q4_K and Q5_K are larger than in the file: their factors, of 6
+// bits there, take a byte, which makes 4 bytes more of 144 and 176.
 TEST(PackWeightTest, TakesTheBytesOfTheFile) {
   constexpr int64_t kCols = 4096;
   for (const WeightType type : kPackedTypes) {
     SCOPED_TRACE(Traits(type).name);
     const WeightTypeTraits& traits = Traits(type);
     const int64_t in_file = 16 * kCols / traits.block_elements * traits.block_bytes;
-    const int64_t want = type == WeightType::kQ4_K ? in_file / 144 * 148 : in_file;
-    EXPECT_EQ(PackedGroupBytes(type, kCols), want);
+    const bool grows = type == WeightType::kQ4_K || type == WeightType::kQ5_K;
+    const int64_t more = grows ? 16 * kCols / 256 * 4 : 0;
+    EXPECT_EQ(PackedGroupBytes(type, kCols), in_file + more);
+    EXPECT_LT(more * 100, in_file * 3);
   }
-  EXPECT_EQ(PackedGroupBytes(WeightType::kQ5_K, kCols), 0);
+  EXPECT_EQ(PackedGroupBytes(WeightType::kF32, kCols), 0);
   EXPECT_EQ(PackedGroupBytes(WeightType::kBF16, kCols), 0);
 }
 
@@ -130,7 +155,7 @@ TEST(PackWeightTest, ViewsOfOneFormAreOnePartWhereTheirRowsAreTogether) {
   };
   const std::vector<WeightView> views = {view(WeightType::kQ4_K, 32), view(WeightType::kQ4_K, 17),
                                          view(WeightType::kQ4_K, 16), view(WeightType::kF32, 3),
-                                         view(WeightType::kQ5_K, 2),  view(WeightType::kQ6_K, 1)};
+                                         view(WeightType::kBF16, 2),  view(WeightType::kQ6_K, 1)};
   const CudaWeightLayout layout = LayOut(views, DType::kBF16, /*packs=*/true);
   struct Want {
     int64_t first_row, num_rows, offset;

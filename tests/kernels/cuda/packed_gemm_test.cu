@@ -38,8 +38,9 @@ using testing::RandomWeight;
 using testing::TestWeight;
 using testing::ThreadOrder;
 
-constexpr WeightType kPackedTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ8_0,
-                                       WeightType::kQ4_K, WeightType::kQ6_K};
+constexpr WeightType kPackedTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
+                                       WeightType::kQ5_1, WeightType::kQ8_0, WeightType::kQ4_K,
+                                       WeightType::kQ5_K, WeightType::kQ6_K};
 constexpr DType kHalves[] = {DType::kF16, DType::kBF16};
 
 // Columns that leave half of the last tile empty, where the type allows it, and more tiles than
@@ -100,9 +101,10 @@ TestWeight ExactWeight(WeightType type, int64_t rows, int64_t cols) {
       std::memcpy(block + offset, &bits, 2);
     };
     power(type == WeightType::kQ6_K ? 208 : 0);
-    if (type == WeightType::kQ4_1 || type == WeightType::kQ4_K) power(2);
+    const bool k_quant = type == WeightType::kQ4_K || type == WeightType::kQ5_K;
+    if (type == WeightType::kQ4_1 || type == WeightType::kQ5_1 || k_quant) power(2);
     // Factors of at most 3, so that a weight has at most 8 bits and fits bf16.
-    if (type == WeightType::kQ4_K) {
+    if (k_quant) {
       for (int i = 4; i < 16; ++i) block[i] &= static_cast<std::byte>(i < 12 ? 3 : 0x33);
     }
     if (type == WeightType::kQ6_K) {

@@ -211,6 +211,8 @@ PLANTED = [
     ("the even lane's factors", DEQUANTIZE, "(lane % 2 * 16)", "0"),
     ("the last of sixteen columns", DEQUANTIZE, "(words[2] >> 30) << 4", "(words[2] >> 31) << 4"),
     ("the minimum rounded away", DEQUANTIZE, "(word), lane.minimum[half]);", "(word), lane.minimum[0]);"),
+    ("the other row's last five columns", DEQUANTIZE, "out.codes[1][2] = third >> 16;", "out.codes[1][2] = third & 0xffff;"),
+    ("the top bit of the last of sixteen columns", DEQUANTIZE, "(words[2] >> 15) << 4", "(words[2] >> 16) << 4"),
     ("a minimum not scaled", DEQUANTIZE, "lane.minimum[half] * 0x1p-36f", "lane.minimum[half]"),
     ("the sum not scaled back", PACKED_GEMM, "    sum *= 1.0f / kLaneScale<T, kType>;", "    ;"),
     ("scaled weights for f16", DEQUANTIZE, "std::is_same_v<T, Bf16>&& Packed", "Packed"),

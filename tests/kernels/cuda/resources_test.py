@@ -321,8 +321,9 @@ class ResourcesTest(unittest.TestCase):
         # For each type, the bytes of 16 rows and 64 columns with a quarter of the header, and the most instructions
         # that a warp may execute for such a byte. It has two of these tiles in a turn of its loop. With four
         # instructions a cycle, an H200 executes 0.215 while it reads a byte at 4.3 TB/s and 1.755 GHz.
-        types = {"3": ("Q4_0", 576, 0.25), "4": ("Q4_1", 640, 0.23), "7": ("Q8_0", 1088, 0.15),
-                 "8": ("Q4_K", 592, 0.27), "10": ("Q6_K", 840, 0.23)}
+        types = {"3": ("Q4_0", 576, 0.25), "4": ("Q4_1", 640, 0.23), "5": ("Q5_0", 704, 0.25),
+                 "6": ("Q5_1", 768, 0.25), "7": ("Q8_0", 1088, 0.15),
+                 "8": ("Q4_K", 592, 0.27), "9": ("Q5_K", 720, 0.25), "10": ("Q6_K", 840, 0.23)}
         packed = {row: r for row, r in self.rows.items() if row[1].startswith("PackedGemmKernel<")}
         self.assertEqual(len(packed), len(resources.TARGETS) * 2 * 2 * len(types))
         for (_, kernel, target), r in packed.items():
