@@ -89,6 +89,12 @@ class Backend {
       std::span<const WeightView> parts) {
     return PrepareWeight(parts);
   }
+  // Return how many bytes PrepareWeight and PrepareMoeWeight take for one part, without what aligns
+  // it to other parts.
+  virtual int64_t PreparedBytes(const WeightView& part) const {
+    return static_cast<int64_t>(part.bytes.size());
+  }
+  virtual int64_t PreparedMoeBytes(const WeightView& part) const { return PreparedBytes(part); }
   virtual absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(
       const SamplerSpec& spec) = 0;
 

@@ -64,11 +64,17 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) override {
-    return Prepare(parts, SizeOf(activation_dtype_) == 2);
+    return Prepare(parts, packs());
   }
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareMoeWeight(
       std::span<const WeightView> parts) override {
     return Prepare(parts, /*packs=*/false);
+  }
+  int64_t PreparedBytes(const WeightView& part) const override {
+    return LayOut({&part, 1}, activation_dtype_, packs()).bytes;
+  }
+  int64_t PreparedMoeBytes(const WeightView& part) const override {
+    return LayOut({&part, 1}, activation_dtype_, /*packs=*/false).bytes;
   }
   absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(
       const SamplerSpec& spec) override {
@@ -116,6 +122,7 @@ class CudaBackend final : public Backend {
   absl::Status Synchronize() override { return device_->Synchronize(); }
 
  private:
+  bool packs() const { return SizeOf(activation_dtype_) == 2; }
   // Parts whose type has a packed form stay packed if `packs`.
   absl::StatusOr<std::unique_ptr<PreparedWeight>> Prepare(std::span<const WeightView> parts,
                                                           bool packs);

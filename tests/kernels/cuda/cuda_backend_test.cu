@@ -48,6 +48,9 @@ TEST(CudaBackendTest, PreparesEveryWeightTypeAndStacksParts) {
                                                          2 * 256 * SizeOf(dtype));
       const auto of_mixture = *backend->PrepareMoeWeight(parts);
       EXPECT_EQ(of_mixture->bytes(), values_bytes);
+      const int64_t first_values = 3 * 256 * SizeOf(dtype);
+      EXPECT_EQ(backend->PreparedBytes(first.view), packed_bytes > 0 ? packed_bytes : first_values);
+      EXPECT_EQ(backend->PreparedMoeBytes(first.view), first_values);
       std::vector<float> values = first.values;
       values.insert(values.end(), second.values.begin(), second.values.end());
 
