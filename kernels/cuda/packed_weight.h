@@ -17,23 +17,23 @@
 //                   c % 8 of 32-bit word c / 8.
 //           8 bits: 16 bytes a lane for row l / 4, one for each column; after those of all lanes,
 //                   the same for row l / 4 + 8. A code of Q8_0 is unsigned: 128 is zero.
-//           5 bits: two 32-bit words and one of 16 bits a row. Column c < 12 has bits 5 * (c % 6)
-//           ..
-//                   + 4 of word c / 6, and columns 12 to 14 have those of the short word. The top
-//                   two bits of words 0 and 1 and the top bit of the short word are column 15, low
-//                   bits first. 16 bytes a lane: words 0 and 1 of row l / 4, then of row l / 4 + 8.
-//                   After those of all lanes, 4 bytes a lane: the short words of both rows.
-//           6 bits: three 32-bit words a row. Column c < 15 has bits 6 * (c % 5) .. + 5 of word
-//                   c / 5. The top two bits of words 0, 1 and 2 are column 15, low bits first.
-//                   16 bytes a lane: words 0 and 1 of row l / 4, then of row l / 4 + 8. After those
-//                   of all lanes, 8 bytes a lane: word 2 of both rows.
+//           5 bits: two 32-bit words and a 16-bit word a row. Column c < 15 has five bits of word
+//                   c / 6, from bit 5 * (c % 6) on. The top two bits of words 0 and 1 and the top
+//                   bit of word 2 are column 15, low bits first. 16 bytes a lane: words 0 and 1 of
+//                   row l / 4, then of row l / 4 + 8. After those of all lanes, 4 bytes a lane:
+//                   word 2 of both rows.
+//           6 bits: three 32-bit words a row. Column c < 15 has six bits of word c / 5, from bit
+//                   6 * (c % 5) on. The top two bits of words 0, 1 and 2 are column 15, low bits
+//                   first. 16 bytes a lane: words 0 and 1 of row l / 4, then of row l / 4 + 8.
+//                   After those of all lanes, 8 bytes a lane: word 2 of both rows.
 //   scales  Two neighbouring lanes share 32 columns. For each such pair, for row l / 4 and then row
 //           l / 4 + 8:
 //             Q4_0, Q5_0, Q8_0: f16 scale     Q4_1, Q5_1: f16 scale, f16 minimum
 //             Q4_K, Q5_K: u8 scale, u8 minimum, as factors of those of 256 columns
 //             Q6_K: s8 scale of the even lane; after both rows, those of the odd lane
 //
-// K-quants have a header before every four tiles, for each of the rows 0 to 7 and then 8 more:
+// K-quants have a header before every four tiles. For each r from 0 to 7, for row r and then row
+// r + 8:
 //   Q4_K, Q5_K: f16 scale, f16 minimum       Q6_K: f16 scale
 
 #include <cstdint>
