@@ -307,6 +307,8 @@ TEST_F(BadArgumentsTest, OfLinearWithAPackedWeight) {
 
 TEST_F(BadArgumentsTest, OfMoe) {
   const CudaWeight router = Weight(kF32, 4, 8), half_router = Weight(kF16, 4, 8);
+  const CudaWeight packed_router(*device_->Allocate(1088), kF32, 8,
+                                 {{.num_rows = 4, .packed = WeightType::kQ8_0}});
   const CudaWeight up = Weight(kF32, 4 * 2 * 16, 8), down = Weight(kF32, 4 * 8, 16);
   const DeviceBuffer scratch = *device_->Allocate(1 << 14), small = *device_->Allocate(64);
   using Args = MoeArgs;
@@ -319,6 +321,8 @@ TEST_F(BadArgumentsTest, OfMoe) {
                      .num_experts_per_token = 2};
   Check<Args>(good, [&](const Args& args) { return Moe(*device_, args, scratch); },
               {{"router: want a prepared weight", Set(&Args::router, nullptr)},
+               {"router: want a weight of Backend::PrepareMoeWeight, got a packed one",
+                Set(&Args::router, &packed_router)},
                {"router: want f32, as the input, got f16", Set(&Args::router, &half_router)},
                {"up: want [128, 8], got [32, 16]", Set(&Args::up, &down)},
                {"input: want f32|f16|bf16 [*, *]", Set(&Args::input, View(kI32, {2, 8}))},
