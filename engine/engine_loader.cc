@@ -39,14 +39,20 @@ absl::Status CheckFits(std::string_view who_needs, int64_t needed, int64_t avail
                       who_needs, MiB(needed), MiB(available), cure));
 }
 
-// Checks that memory can hold packed weights. Mapped weights need no check, because the operating
-// system can drop the pages of a mapped file.
+// Checks that memory can hold the weights as the backend prepares them. Mapped weights need no
+// check, because the operating system can drop the pages of a mapped file.
 absl::Status CheckWeightsFit(const EngineConfig& config, const files::WeightMap& weights,
                              const kernels::Backend& backend) {
   if (config.weights == "mapped") return absl::OkStatus();
   int64_t needed = 0;
   for (const files::TensorInfo& tensor : weights.tensors()) {
-    needed += static_cast<int64_t>(tensor.bytes.size());
+    const int64_t size = files::NumElements(tensor.shape);
+    if (size == 0) continue;
+    const int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
+    const kernels::WeightView view = {tensor.type, size / cols, cols, tensor.bytes};
+    // Quantised experts are together in one tensor.
+    const bool of_experts = tensor.shape.size() > 2;
+    needed += of_experts ? backend.PreparedMoeBytes(view) : backend.PreparedBytes(view);
   }
   return CheckFits(absl::StrCat(config.model_path, ": the weights need"), needed,
                    backend.available_bytes(),

@@ -85,6 +85,18 @@ class Backend {
   // or shape.
   virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) = 0;
+  // The same for the router and the experts of a mixture, which only Moe reads. A backend may store
+  // these in another form.
+  virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareMoeWeight(
+      std::span<const WeightView> parts) {
+    return PrepareWeight(parts);
+  }
+  // Return how many bytes PrepareWeight and PrepareMoeWeight take for one part, without what aligns
+  // it to other parts.
+  virtual int64_t PreparedBytes(const WeightView& part) const {
+    return static_cast<int64_t>(part.bytes.size());
+  }
+  virtual int64_t PreparedMoeBytes(const WeightView& part) const { return PreparedBytes(part); }
   virtual absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(
       const SamplerSpec& spec) = 0;
 

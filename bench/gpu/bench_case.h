@@ -40,6 +40,12 @@ inline constexpr Expectation kAttentionExpectation = {.of_gemm = 0.43, .launch_s
 // difference.
 inline constexpr Expectation kWgmmaExpectation = {.of_gemm = 0.65, .launch_seconds = 6e-6};
 
+// The packed GEMM is predicted to be limited by the instructions that it issues, and with more
+// tokens by the activations that it reads from L2 (docs/evidence/gpu-predictions.md).
+constexpr Expectation PackedExpectation(int64_t tokens) {
+  return {.of_read = tokens == 1 ? 0.75 : tokens <= 8 ? 0.65 : 0.45};
+}
+
 double PredictedSeconds(const Work& work, const Ceilings& ceilings, const Expectation& expectation);
 // Returns the least time that the ceilings allow.
 double FloorSeconds(const Work& work, const Ceilings& ceilings);

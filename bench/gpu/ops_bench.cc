@@ -8,10 +8,13 @@
 #include "absl/strings/str_cat.h"
 
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "bench/gpu/stream.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/packed_weight.h"
+#include "kernels/cuda/weight_product.h"
 
 namespace quire::bench {
 
@@ -20,6 +23,7 @@ using kernels::BlockCopy;
 using kernels::DeviceBuffer;
 using kernels::DType;
 using kernels::TensorView;
+using kernels::WeightType;
 using kernels::cuda::CudaWeight;
 using kernels::cuda::Device;
 
@@ -85,6 +89,17 @@ class Arena {
     return weights_.back().get();
   }
 
+  // Codes and scales are random: as f16 numbers, so that the scales are finite.
+  const CudaWeight* PackedWeight(WeightType type, int64_t rows, int64_t cols) {
+    const int64_t bytes =
+        kernels::cuda::NumGroups(rows) * kernels::cuda::PackedGroupBytes(type, cols);
+    const TensorView view = Random(DType::kF16, {bytes / 2}, 0.05f);
+    weights_.push_back(std::make_unique<CudaWeight>(
+        DeviceBuffer(view.raw(), view.num_bytes(), [](void*) {}), DType::kBF16, cols,
+        std::vector<kernels::cuda::CudaWeightPart>{{.num_rows = rows, .packed = type}}));
+    return weights_.back().get();
+  }
+
   const absl::Status& status() const { return status_; }
 
  private:
@@ -101,13 +116,14 @@ class OpVariants {
   OpVariants(const Arena& arena, const Ceilings& ceilings, std::string suite)
       : arena_(arena), ceilings_(ceilings), suite_(std::move(suite)) {}
 
-  void Add(std::string name, Work work, std::function<absl::Status()> enqueue) {
+  void Add(std::string name, Work work, std::function<absl::Status()> enqueue,
+           const Expectation& expectation = {}) {
     variants_.push_back({{.suite = suite_,
                           .name = std::move(name),
                           .status = arena_.status(),
                           .work = work,
                           .floor_seconds = FloorSeconds(work, ceilings_),
-                          .predicted_seconds = PredictedSeconds(work, ceilings_, {})},
+                          .predicted_seconds = PredictedSeconds(work, ceilings_, expectation)},
                          std::move(enqueue)});
   }
   std::vector<Variant> Take() { return std::move(variants_); }
@@ -267,6 +283,34 @@ void AddLinear(Device& device, const ModelShape& shape, Arena& arena, OpVariants
   }
 }
 
+// A step of a few tokens reads packed weights as they are. A larger one dequantises them first.
+template <WeightType kType>
+void AddPackedLinear(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
+  const kernels::WeightTypeTraits& traits = kernels::Traits(kType);
+  const int64_t rows = shape.hidden, cols = shape.intermediate;
+  if (cols % traits.block_elements != 0) return;
+  const CudaWeight* const weight = arena.PackedWeight(kType, rows, cols);
+  const TensorView memory =
+      arena.Zeroed(DType::kF32, {kernels::cuda::CudaBackendOptions().linear_scratch_bytes / 4});
+  const auto scratch =
+      std::make_shared<DeviceBuffer>(memory.raw(), memory.num_bytes(), [](void*) {});
+  for (const int64_t tokens : {1, 8, 16, 64}) {
+    const TensorView in = arena.Random(DType::kBF16, {tokens, cols});
+    const TensorView out = arena.Zeroed(DType::kBF16, {tokens, rows});
+    double bytes = static_cast<double>(weight->bytes() + in.num_bytes() + out.num_bytes());
+    const bool dequantised = tokens > kernels::cuda::kMostPackedTokens;
+    if (dequantised) bytes += 2.0 * 2.0 * static_cast<double>(rows * cols);  // written, then read
+    variants.Add(
+        absl::StrCat("linear ", base::ToAbsl(traits.name), " M=", tokens, " N=", rows, " K=", cols),
+        {.bytes = bytes, .flops = 2.0 * static_cast<double>(tokens * rows * cols)},
+        [=, &device] {
+          return kernels::cuda::Linear(device, {.out = out, .input = in, .weight = weight},
+                                       *scratch);
+        },
+        dequantised ? Expectation() : PackedExpectation(tokens));
+  }
+}
+
 }  // namespace
 
 std::vector<Row> RunOps(Device& device, Stopwatch& stopwatch, const Ceilings& ceilings, Size size) {
@@ -291,7 +335,10 @@ std::vector<Row> RunLinear(Device& device, Stopwatch& stopwatch, const Ceilings&
        },
        [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
          AddLinear(d, s, a, v, {"down", s.hidden, s.intermediate, Activation::kNone, true});
-       }});
+       },
+       &AddPackedLinear<WeightType::kQ4_K>, &AddPackedLinear<WeightType::kQ6_K>,
+       &AddPackedLinear<WeightType::kQ8_0>, &AddPackedLinear<WeightType::kQ4_0>,
+       &AddPackedLinear<WeightType::kQ5_K>});
 }
 
 }  // namespace quire::bench

@@ -60,12 +60,14 @@ sanitizer_cases=(
   "memcheck cuda_prefill_attention_test Cases/*/0" "synccheck cuda_prefill_attention_test Cases/*/0"
   "memcheck cuda_attn_merge_test Orders/*/0" "racecheck cuda_attn_merge_test Orders/*/0"
   "memcheck cuda_step_ops_test Orders/*/0" "racecheck cuda_step_ops_test Orders/*/0"
-  "memcheck cuda_attention_reference_test Orders/*/0")
+  "memcheck cuda_attention_reference_test Orders/*/0"
+  "memcheck cuda_packed_gemm_test Orders/*Stacked*/0" "racecheck cuda_packed_gemm_test Orders/*Stacked*/0")
 # Each entry is a kernel, a suite and a case. Nsight Compute examines the kernel's first launch in that case.
 ncu_cases=(
   "AttnKernel decode decode 64x8192 32/8 d128 bs16" "AttnMergeKernel decode decode 1x131072 32/8 d128 bs16"
   "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16"
-  "PrefillAttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16 wgmma")
+  "PrefillAttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16 wgmma"
+  "PackedGemmKernel linear linear Q4_K M=1 N=4096 K=14336")
 
 die() { echo "run_all.sh: $*" >&2; exit 3; }
 compile() {

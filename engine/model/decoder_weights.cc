@@ -37,9 +37,9 @@ absl::StatusOr<Layer> LoadLayer(ParameterLoader& loader, const LayerTensors& sto
   ASSIGN_OR_RETURN(layer.down, loader.Matrix(stored.down));
   ASSIGN_OR_RETURN(layer.up_bias, loader.Vector(stored.up_bias));
   ASSIGN_OR_RETURN(layer.down_bias, loader.Vector(stored.down_bias));
-  ASSIGN_OR_RETURN(layer.mixture.router, loader.Matrix(stored.router));
-  ASSIGN_OR_RETURN(layer.mixture.up, loader.Matrix(stored.experts_up));
-  ASSIGN_OR_RETURN(layer.mixture.down, loader.Matrix(stored.experts_down));
+  ASSIGN_OR_RETURN(layer.mixture.router, loader.MoeMatrix(stored.router));
+  ASSIGN_OR_RETURN(layer.mixture.up, loader.MoeMatrix(stored.experts_up));
+  ASSIGN_OR_RETURN(layer.mixture.down, loader.MoeMatrix(stored.experts_down));
   ASSIGN_OR_RETURN(layer.mixture.router_bias, loader.Vector(stored.router_bias));
   ASSIGN_OR_RETURN(layer.mixture.choice_bias, loader.Vector(stored.choice_bias));
   ASSIGN_OR_RETURN(layer.mixture.up_bias, loader.Vector(stored.experts_up_bias));

@@ -9,6 +9,7 @@
 
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/cuda_weight_layout.h"
 #include "kernels/cuda/device_sampler.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
@@ -64,7 +65,19 @@ class CudaBackend final : public Backend {
   }
 
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
-      std::span<const WeightView> parts) override;
+      std::span<const WeightView> parts) override {
+    return Prepare(parts, packs());
+  }
+  absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareMoeWeight(
+      std::span<const WeightView> parts) override {
+    return Prepare(parts, /*packs=*/false);
+  }
+  int64_t PreparedBytes(const WeightView& part) const override {
+    return LayOut({&part, 1}, activation_dtype_, packs()).bytes;
+  }
+  int64_t PreparedMoeBytes(const WeightView& part) const override {
+    return LayOut({&part, 1}, activation_dtype_, /*packs=*/false).bytes;
+  }
   absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(
       const SamplerSpec& spec) override {
     return DeviceSampler::Create(*device_, spec);
@@ -115,6 +128,11 @@ class CudaBackend final : public Backend {
   absl::Status Synchronize() override { return device_->Synchronize(); }
 
  private:
+  bool packs() const { return SizeOf(activation_dtype_) == 2; }
+  // Parts whose type has a packed form stay packed if `packs`.
+  absl::StatusOr<std::unique_ptr<PreparedWeight>> Prepare(std::span<const WeightView> parts,
+                                                          bool packs);
+
   // These members are constant after construction. The device is declared first, so buffers are
   // freed before the device.
   const std::unique_ptr<Device> device_;
@@ -140,26 +158,24 @@ absl::StatusOr<DeviceBuffer> CudaBackend::Allocate(int64_t bytes) {
   return buffer;
 }
 
-absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::PrepareWeight(
-    std::span<const WeightView> parts) {
+absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::Prepare(
+    std::span<const WeightView> parts, bool packs) {
   if (parts.empty()) return WantGot("parts", "one weight at least", "none");
   const int64_t cols = parts[0].cols;
-  int64_t rows = 0;
   for (const WeightView& part : parts) {
     RETURN_IF_ERROR(ValidateWeight(part));
     if (part.cols != cols) {
       return WantGot("parts", absl::StrCat(cols, " cols"), absl::StrCat(part.cols));
     }
-    rows += part.rows;
   }
-  const int64_t row_bytes = cols * SizeOf(activation_dtype_);
-  ASSIGN_OR_RETURN(DeviceBuffer memory, device_->Allocate(rows * row_bytes));
-  auto* destination = static_cast<char*>(memory.data());
-  for (const WeightView& part : parts) {
-    RETURN_IF_ERROR(upload_.Write(part, activation_dtype_, destination));
-    destination += part.rows * row_bytes;
+  const CudaWeightLayout layout = LayOut(parts, activation_dtype_, packs);
+  ASSIGN_OR_RETURN(DeviceBuffer memory, device_->Allocate(layout.bytes));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    auto* const to = static_cast<char*>(memory.data()) + layout.offsets[i];
+    RETURN_IF_ERROR(layout.is_packed[i] ? upload_.WritePacked(parts[i], to)
+                                        : upload_.Write(parts[i], activation_dtype_, to));
   }
-  return std::make_unique<CudaWeight>(std::move(memory), activation_dtype_, rows, cols);
+  return std::make_unique<CudaWeight>(std::move(memory), activation_dtype_, cols, layout.parts);
 }
 
 absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& args) {

@@ -8,7 +8,8 @@
 // kernel (AttentionReference) runs. CudaBackendOptions::prefill_attention chooses between two
 // kernels for chunks of prompts on tensor cores.
 //
-// PrepareWeight dequantises weights of every type to the dtype of activations (weight_upload.h).
+// With f16 or bf16 activations, PrepareWeight keeps quantised weights packed (packed_weight.h). It
+// converts all others, and PrepareMoeWeight all, to the dtype of activations (weight_upload.h).
 // Ops are enqueued. The host does not check the content of device memory before an op runs.
 
 #include <cstdint>

@@ -7,31 +7,56 @@
 
 namespace quire::kernels::cuda {
 
-absl::Status Embed(Device& device, const EmbedArgs& args) {
-  RETURN_IF_ERROR(Validate(args));
-  const auto& weight = static_cast<const CudaWeight&>(*args.weight);
-  const int64_t num_tokens = args.out.dim(0), cols = weight.cols();
-  if (num_tokens == 0) return absl::OkStatus();
+namespace {
+
+absl::Status EmbedPart(Device& device, const EmbedArgs& args, const CudaWeight& weight,
+                       const CudaWeightPart& part) {
+  const int64_t cols = weight.cols();
+  const auto num_tokens = static_cast<unsigned>(args.out.dim(0));
   const EmbedParams params = {.out = args.out.raw(),
                               .token_ids = args.token_ids.data<int32_t>(),
-                              .table = weight.data(),
-                              .rows = weight.rows(),
+                              .table = weight.DataOf(part),
+                              .first_row = part.first_row,
+                              .num_rows = part.num_rows,
                               .cols = cols,
+                              .rows = weight.rows(),
                               .scale = args.scale};
-  return WithElementType(weight.dtype(), [&](auto table) {
-    return WithElementType(args.out.dtype(), [&](auto element) {
-      using Table = decltype(table);
-      using T = decltype(element);
-      return WithVectorOf<T>(cols, [&](auto count) -> absl::Status {
+  return WithElementType(args.out.dtype(), [&](auto element) {
+    using T = decltype(element);
+    if (part.packed) {
+      return WithPackedType(
+          *part.packed,
+          [&](auto type) {
+            return Launch(device, {.grid = {num_tokens}, .block = {RowThreads(cols, kLaneCols)}},
+                          &EmbedPackedKernel<T, decltype(type)::value>, params);
+          },
+          WantGot("weight", "a type with a packed form", Traits(*part.packed).name));
+    }
+    return WithElementType(weight.dtype(), [&](auto table) {
+      return WithVectorOf<T>(cols, [&](auto count) {
         constexpr int kCount = decltype(count)::value;
-        if (kCount > 1) RETURN_IF_ERROR(CheckAligned({{"out", &args.out}}));
-        return Launch(
-            device,
-            {.grid = {static_cast<unsigned>(num_tokens)}, .block = {RowThreads(cols, kCount)}},
-            &EmbedKernel<Table, T, kCount>, params);
+        return Launch(device, {.grid = {num_tokens}, .block = {RowThreads(cols, kCount)}},
+                      &EmbedKernel<decltype(table), T, kCount>, params);
       });
     });
   });
+}
+
+}  // namespace
+
+absl::Status Embed(Device& device, const EmbedArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  const auto& weight = static_cast<const CudaWeight&>(*args.weight);
+  if (args.out.dim(0) == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(WithElementType(args.out.dtype(), [&](auto element) {
+    return WithVectorOf<decltype(element)>(weight.cols(), [&](auto count) {
+      return decltype(count)::value == 1 ? absl::OkStatus() : CheckAligned({{"out", &args.out}});
+    });
+  }));
+  for (const CudaWeightPart& part : weight.parts()) {
+    RETURN_IF_ERROR(EmbedPart(device, args, weight, part));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace quire::kernels::cuda

@@ -1,9 +1,12 @@
+#include <algorithm>
+
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear_epilogue.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/row_launch.h"
+#include "kernels/cuda/weight_product.h"
 
 namespace quire::kernels::cuda {
 
@@ -47,6 +50,23 @@ absl::Status Epilogue(Device& device, const LinearArgs& args, const float* y, Te
   });
 }
 
+// The scratch memory of one call.
+struct LinearScratch {
+  DequantizedRows rows;
+  int64_t sums_bytes;  // from the start, for the float32 sums before the epilogue
+};
+
+LinearScratch DivideScratch(const CudaWeight& weight, const DeviceBuffer& memory) {
+  if (!weight.is_packed()) return {.rows = {}, .sums_bytes = memory.bytes()};
+  // Three quarters for sums: of 256 MiB, the other 64 hold 8192 rows of 4096 in bf16, enough to
+  // fill a GPU in one GEMM.
+  constexpr int64_t kAlignment = 256;
+  const int64_t sums_bytes = memory.bytes() / 4 * 3 / kAlignment * kAlignment;
+  return {.rows = {.memory = static_cast<char*>(memory.data()) + sums_bytes,
+                   .bytes = memory.bytes() - sums_bytes},
+          .sums_bytes = sums_bytes};
+}
+
 }  // namespace
 
 absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch) {
@@ -56,16 +76,10 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
     return WantGot("input", absl::StrCat(base::ToAbsl(Name(weight.dtype())), ", as the weight"),
                    Name(args.input.dtype()));
   }
-  const int64_t num_tokens = args.input.dim(0), rows = weight.rows(), cols = weight.cols();
+  const int64_t num_tokens = args.input.dim(0), rows = weight.rows();
   if (num_tokens == 0) return absl::OkStatus();
-  GemmArgs gemm = {.a = args.input.raw(),
-                   .b = weight.data(),
-                   .n = rows,
-                   .k = cols,
-                   .lda = cols,
-                   .ldb = cols,
-                   .ldd = rows,
-                   .type = weight.dtype()};
+  const LinearScratch divided = DivideScratch(weight, scratch);
+  GemmArgs gemm = {.a = args.input.raw(), .lda = weight.cols(), .ldd = rows};
   // True if the GEMM alone suffices. The GEMM can add a residual only if `out` holds the residual.
   const bool plain = args.bias.empty() && args.activation == Activation::kNone &&
                      args.soft_cap == 0.0f &&
@@ -76,7 +90,7 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
     gemm.m = num_tokens;
     gemm.output_type = args.out.dtype();
     gemm.accumulate = !args.residual.empty();
-    return device.Gemm(gemm);
+    return WeightProduct(device, weight, gemm, divided.rows);
   }
 
   // The GEMM writes logits to `out`, and the soft cap is applied there, without the scratch memory.
@@ -88,22 +102,24 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
     gemm.d = args.out.raw();
     gemm.m = num_tokens;
     gemm.output_type = DType::kF32;
-    RETURN_IF_ERROR(device.Gemm(gemm));
+    RETURN_IF_ERROR(WeightProduct(device, weight, gemm, divided.rows));
     return Epilogue(device, args, args.out.data<float>(), args.out, {});
   }
-  const int64_t tokens_at_once = scratch.bytes() / (rows * SizeOf(DType::kF32));
+  const int64_t tokens_at_once = divided.sums_bytes / (rows * SizeOf(DType::kF32));
   if (tokens_at_once == 0) {
     return WantGot("weight",
-                   absl::StrCat("at most ", scratch.bytes() / SizeOf(DType::kF32), " rows"),
+                   absl::StrCat("at most ", divided.sums_bytes / SizeOf(DType::kF32), " rows"),
                    absl::StrCat(rows));
   }
   RETURN_IF_ERROR(CheckEpilogue(args));
+  RETURN_IF_ERROR(
+      CheckWeightProduct(weight, gemm, std::min(tokens_at_once, num_tokens), divided.rows));
   gemm.d = scratch.data();
   gemm.output_type = DType::kF32;
   for (int64_t first = 0; first < num_tokens; first += tokens_at_once) {
     gemm.m = std::min(tokens_at_once, num_tokens - first);
     gemm.a = args.input.Rows(first, gemm.m).raw();
-    RETURN_IF_ERROR(device.Gemm(gemm));
+    RETURN_IF_ERROR(WeightProduct(device, weight, gemm, divided.rows));
     RETURN_IF_ERROR(Epilogue(
         device, args, static_cast<const float*>(scratch.data()), args.out.Rows(first, gemm.m),
         args.residual.empty() ? TensorView() : args.residual.Rows(first, gemm.m)));

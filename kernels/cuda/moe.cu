@@ -150,7 +150,11 @@ absl::Status Combine(Device& device, const MoeArgs& args, const MoeScratch& scra
 absl::Status CheckWeights(const MoeArgs& args) {
   for (const auto& [what, weight] :
        {std::pair("router", args.router), std::pair("up", args.up), std::pair("down", args.down)}) {
-    const DType dtype = static_cast<const CudaWeight*>(weight)->dtype();
+    const auto& of_device = static_cast<const CudaWeight&>(*weight);
+    if (of_device.is_packed()) {
+      return WantGot(what, "a weight of Backend::PrepareMoeWeight", "a packed one");
+    }
+    const DType dtype = of_device.dtype();
     if (dtype == args.input.dtype()) continue;
     return WantGot(what, absl::StrCat(base::ToAbsl(Name(args.input.dtype())), ", as the input"),
                    Name(dtype));

@@ -40,7 +40,8 @@ absl::Status Argmax(Device& device, const ArgmaxArgs& args);
 
 // `scratch` is device memory for the float32 sums before the epilogue. It must have room for the
 // sums of at least one token. The op processes as many tokens at a time as fit. `args.weight` is a
-// CudaWeight with the dtype of the input.
+// CudaWeight with the dtype of the input. If it is packed, a quarter of `scratch` is for rows that
+// are dequantised (weight_product.h), and must have room for one.
 absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch);
 
 // Computes attention in plain CUDA, without tensor cores and without the plan's division into

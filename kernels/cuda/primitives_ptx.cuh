@@ -64,6 +64,12 @@ __device__ __forceinline__ float2 Unpack2(uint32_t pair) {
                      ToFloat(T{static_cast<uint16_t>(pair >> 16)}));
 }
 
+__device__ __forceinline__ uint32_t AndOr(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+}
+
 __device__ __forceinline__ float Exp2(float value) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));

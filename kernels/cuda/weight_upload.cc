@@ -9,6 +9,8 @@
 
 #include "base/math.h"
 #include "base/status_macros.h"
+#include "kernels/cuda/pack_weight.h"
+#include "kernels/cuda/packed_weight.h"
 #include "kernels/quant/dequantize.h"
 #include "kernels/quant/float16.h"
 
@@ -82,21 +84,40 @@ absl::StatusOr<WeightUpload::Piece*> WeightUpload::NextPiece(int64_t bytes) {
 }
 
 absl::Status WeightUpload::Write(const WeightView& weight, DType dtype, void* to) {
-  const int64_t row_bytes = weight.cols * SizeOf(dtype);
-  const int64_t rows_at_once = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, weight.rows);
-  for (int64_t first = 0; first < weight.rows; first += rows_at_once) {
-    const int64_t count = std::min(rows_at_once, weight.rows - first);
-    const int64_t bytes = count * row_bytes;
-    ASSIGN_OR_RETURN(Piece* const piece, NextPiece(rows_at_once * row_bytes));
+  return WriteItems(weight.rows, weight.cols * SizeOf(dtype), to,
+                    [&](int64_t first, int64_t count, std::byte* rows) {
+                      return WriteRows(weight, dtype, first, count, rows);
+                    });
+}
+
+absl::Status WeightUpload::WritePacked(const WeightView& weight, void* to) {
+  const int64_t group_bytes = PackedGroupBytes(weight.type, weight.cols);
+  return WriteItems(NumGroups(weight.rows), group_bytes, to,
+                    [&](int64_t first, int64_t count, std::byte* groups) {
+                      for (int64_t i = 0; i < count; ++i) {
+                        PackGroup(weight, first + i, groups + i * group_bytes);
+                      }
+                      return absl::OkStatus();
+                    });
+}
+
+absl::Status WeightUpload::WriteItems(
+    int64_t num_items, int64_t item_bytes, void* to,
+    absl::FunctionRef<absl::Status(int64_t first, int64_t count, std::byte* to)> fill) {
+  const int64_t items_at_once = std::clamp<int64_t>(kPieceBytes / item_bytes, 1, num_items);
+  for (int64_t first = 0; first < num_items; first += items_at_once) {
+    const int64_t count = std::min(items_at_once, num_items - first);
+    const int64_t bytes = count * item_bytes;
+    ASSIGN_OR_RETURN(Piece* const piece, NextPiece(items_at_once * item_bytes));
     auto* const memory = static_cast<std::byte*>(piece->memory.data());
     const int64_t num_threads =
         std::min({bytes / kBytesPerThread, count, kMostThreads,
                   static_cast<int64_t>(std::thread::hardware_concurrency())});
-    RETURN_IF_ERROR(InParallel(count, num_threads, [&](int64_t row, int64_t num_rows) {
-      return WriteRows(weight, dtype, first + row, num_rows, memory + row * row_bytes);
+    RETURN_IF_ERROR(InParallel(count, num_threads, [&](int64_t item, int64_t items) {
+      return fill(first + item, items, memory + item * item_bytes);
     }));
     RETURN_IF_ERROR(
-        device_.CopyToDevice(static_cast<std::byte*>(to) + first * row_bytes, memory, bytes));
+        device_.CopyToDevice(static_cast<std::byte*>(to) + first * item_bytes, memory, bytes));
     RETURN_IF_ERROR(device_.Mark(*piece->copied));
     piece->is_in_flight = true;
   }

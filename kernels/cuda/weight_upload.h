@@ -1,12 +1,15 @@
 #pragma once
 
-// Copies weights from the memory of a mapped file to the device, in the dtype of activations.
+// Copies weights from the memory of a mapped file to the device, in the dtype of activations or
+// packed.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
 #include "kernels/cuda/device.h"
@@ -27,6 +30,10 @@ class WeightUpload {
   // the device.
   absl::Status Write(const WeightView& weight, DType dtype, void* to);
 
+  // The same for all rows in the packed form (packed_weight.h), which the type of `weight` must
+  // have.
+  absl::Status WritePacked(const WeightView& weight, void* to);
+
   static constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
  private:
@@ -35,6 +42,11 @@ class WeightUpload {
     std::unique_ptr<Event> copied;
     bool is_in_flight = false;
   };
+  // Writes `count` items of `item_bytes` to the device. fill(first, count, to) writes some of them
+  // to host memory, and is called on several threads.
+  absl::Status WriteItems(
+      int64_t count, int64_t item_bytes, void* to,
+      absl::FunctionRef<absl::Status(int64_t first, int64_t count, std::byte* to)> fill);
   // Returns a piece that the device does not read, with room for `bytes`.
   absl::StatusOr<Piece*> NextPiece(int64_t bytes);
 

@@ -10,7 +10,7 @@
 //          weight, and does not depend on num_tokens, threads or layout. On a GPU, cuBLASLt chooses
 //          the order for the shape of the product, which includes num_tokens. For block-quantised
 //          weights, the CPU quantises each row of the input block by block (kernels/cpu documents
-//          how).
+//          how). A GPU rounds each weight once to the dtype of the input.
 // Cost:    decode is bound by reading the weight once. Prefill is bound by
 //          2 * num_tokens * rows * cols FLOPs.
 // Errors:  InvalidArgument before anything is computed.

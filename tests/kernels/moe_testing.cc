@@ -81,9 +81,9 @@ TestMixture::Prepared TestMixture::Prepare(kernels::Backend& backend) const {
   }
   // Each view was made before its TestWeight was moved. The view is still valid, because moving a
   // std::vector keeps its bytes in place.
-  return {.router = *backend.PrepareWeight({&router_.view, 1}),
-          .up = *backend.PrepareWeight(up),
-          .down = *backend.PrepareWeight(down),
+  return {.router = *backend.PrepareMoeWeight({&router_.view, 1}),
+          .up = *backend.PrepareMoeWeight(up),
+          .down = *backend.PrepareMoeWeight(down),
           .router_bias = InMemory(backend, router_bias_),
           .up_bias = InMemory(backend, up_bias_),
           .down_bias = InMemory(backend, down_bias_),
@@ -281,7 +281,7 @@ std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<f
   const auto prepare = [&](const std::vector<float>& values, int64_t cols) {
     const WeightView view{WeightType::kF32, std::ssize(values) / cols, cols,
                           std::as_bytes(std::span(values))};
-    return *backend.PrepareWeight({&view, 1});
+    return *backend.PrepareMoeWeight({&view, 1});
   };
   std::vector<float> input;
   for (int64_t t = 0; t < num_tokens; ++t) {

@@ -13,8 +13,8 @@
 #include "kernels/quant/dequantize.h"
 
 namespace quire::engine {
-absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix(
-    const StoredParameter& stored) {
+absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Prepared(
+    const StoredParameter& stored, Prepare prepare) {
   if (stored.empty()) return nullptr;
   const int64_t cols = stored.cols;
   std::vector<kernels::WeightView> views;
@@ -34,8 +34,7 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix
       file_bytes += std::ssize(views.back().bytes);
     }
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<kernels::PreparedWeight> prepared,
-                   backend_.PrepareWeight(views));
+  ASSIGN_OR_RETURN(std::unique_ptr<kernels::PreparedWeight> prepared, (backend_.*prepare)(views));
   // If the prepared weight has no bytes of its own, the backend computes on the bytes of `views`.
   // Rewritten bytes are then kept in memory_.
   if (prepared->bytes() == 0) {

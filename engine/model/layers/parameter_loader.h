@@ -3,6 +3,8 @@
 // Turns named tensors of a file into prepared weights and device vectors.
 
 #include <cstddef>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,7 +31,14 @@ class ParameterLoader {
 
   // Returns a matrix of the parts, stacked by rows. Drops the file pages of parts that were
   // rewritten or repacked. Returns null if the parameter is absent.
-  absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> Matrix(const StoredParameter& stored);
+  absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> Matrix(const StoredParameter& stored) {
+    return Prepared(stored, &kernels::Backend::PrepareWeight);
+  }
+  // The same for a matrix that only the op Moe reads.
+  absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> MoeMatrix(
+      const StoredParameter& stored) {
+    return Prepared(stored, &kernels::Backend::PrepareMoeWeight);
+  }
   // Returns a vector of the parts, one after another, as f32. Returns an empty view if the
   // parameter is absent.
   absl::StatusOr<Parameter> Vector(const StoredParameter& stored);
@@ -45,6 +54,10 @@ class ParameterLoader {
   int64_t bytes() const { return bytes_; }
 
  private:
+  using Prepare = absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> (kernels::Backend::*)(
+      std::span<const kernels::WeightView>);
+  absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> Prepared(const StoredParameter& stored,
+                                                                    Prepare prepare);
   // Returns all values of one part of a vector.
   absl::StatusOr<std::vector<float>> Piece(const NamedRows& part) const;
   // Returns the whole matrix of one part. Its bytes are in the file or in `memory`.

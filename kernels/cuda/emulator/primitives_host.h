@@ -59,6 +59,8 @@ float2 Unpack2(uint32_t pair) {
           ToFloat(T{static_cast<uint16_t>(pair >> 16)})};
 }
 
+inline uint32_t AndOr(uint32_t word, uint32_t mask, uint32_t bits) { return (word & mask) | bits; }
+
 inline float Exp2(float value) { return std::exp2(value); }
 inline float Log2(float value) { return std::log2(value); }
 inline float Reciprocal(float value) { return 1.0f / value; }

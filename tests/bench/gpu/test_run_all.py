@@ -40,7 +40,7 @@ echo '{"testsuites": [{"name": "S", "testsuite": [{"name": "t", "result": "COMPL
 case "$0" in *bad_test) exit 1 ;; esac
 """
 TESTS = ["primitives", "hopper_primitives", "tile_product", "device", "paged_attention", "attn_merge", "step_ops",
-         "attention_reference", "backend", "bad_arguments", "prefill_attention"]
+         "attention_reference", "packed_gemm", "backend", "bad_arguments", "prefill_attention"]
 
 
 class RunAllTest(unittest.TestCase):
@@ -159,13 +159,13 @@ esac
             self.assertEqual({line["status"] for line in self.lines("sanitizer")},
                              {"timeout" if broken == "exit 124" else "broken"})
 
-    def test_nsight_compute_looks_at_a_decode_a_merge_and_a_prefill(self):
+    def test_nsight_compute_looks_at_attention_and_packed_weights(self):
         self.script(self.tools / "ncu", NCU)
         run = self.run_all("--phase", "ncu")
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         self.assertEqual([(line["kernel"], line["case"].split()[0]) for line in self.lines("ncu")],
                          [("AttnKernel", "decode"), ("AttnMergeKernel", "decode"), ("AttnKernel", "prefill"),
-                          ("PrefillAttnKernel", "prefill")])
+                          ("PrefillAttnKernel", "prefill"), ("PackedGemmKernel", "linear")])
         self.assertIn("| 93.5 % |", (self.out / "performance.md").read_text())
         self.script(self.tools / "ncu", "#!/bin/bash\nexit 1\n")
         self.assertIn("failed: ncu", self.run_all("--phase", "ncu").stdout)

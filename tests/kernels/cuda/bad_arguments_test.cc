@@ -277,8 +277,38 @@ TEST_F(BadArgumentsTest, OfLinear) {
   EXPECT_EQ(num_enqueued_, 0);
 }
 
+TEST_F(BadArgumentsTest, OfLinearWithAPackedWeight) {
+  const CudaWeight weight(*device_->Allocate(1088), kBF16, 64,
+                          {{.num_rows = 8, .packed = WeightType::kQ8_0}});
+  // Sums take the first 256 bytes. The rest is for dequantised rows, of 128 bytes here.
+  const DeviceBuffer one_row = *device_->Allocate(384), small = *device_->Allocate(344);
+  using Args = LinearArgs;
+  const Args plain = {
+      .out = View(kBF16, {17, 8}), .input = View(kBF16, {17, 64}), .weight = &weight};
+  const std::vector<Bad<Args>> bad = {
+      {"input: want memory at a multiple of 16 bytes, got 8 past one",
+       Set(&Args::input, View(kBF16, {17, 64}, 8))},
+      {"input: want bf16, as the weight, got f16", Set(&Args::input, View(kF16, {17, 64}))}};
+  const auto run = [&](const Args& args) { return Linear(*device_, args, one_row); };
+  Check<Args>(plain, run, bad);
+  // Here tokens are multiplied a few at a time, so that their sums fit.
+  Args epilogue = plain;
+  epilogue.bias = View(kF32, {8});
+  Check<Args>(epilogue, run, bad);
+
+  num_enqueued_ = 0;
+  EXPECT_EQ(Linear(*device_, plain, small).message(), "weight: want at most 44 cols, got 64");
+  EXPECT_EQ(num_enqueued_, 0);
+  Args few = plain;
+  few.out = View(kBF16, {16, 8});
+  few.input = View(kBF16, {16, 64});
+  EXPECT_TRUE(Linear(*device_, few, small).ok());
+}
+
 TEST_F(BadArgumentsTest, OfMoe) {
   const CudaWeight router = Weight(kF32, 4, 8), half_router = Weight(kF16, 4, 8);
+  const CudaWeight packed_router(*device_->Allocate(1088), kF32, 8,
+                                 {{.num_rows = 4, .packed = WeightType::kQ8_0}});
   const CudaWeight up = Weight(kF32, 4 * 2 * 16, 8), down = Weight(kF32, 4 * 8, 16);
   const DeviceBuffer scratch = *device_->Allocate(1 << 14), small = *device_->Allocate(64);
   using Args = MoeArgs;
@@ -291,6 +321,8 @@ TEST_F(BadArgumentsTest, OfMoe) {
                      .num_experts_per_token = 2};
   Check<Args>(good, [&](const Args& args) { return Moe(*device_, args, scratch); },
               {{"router: want a prepared weight", Set(&Args::router, nullptr)},
+               {"router: want a weight of Backend::PrepareMoeWeight, got a packed one",
+                Set(&Args::router, &packed_router)},
                {"router: want f32, as the input, got f16", Set(&Args::router, &half_router)},
                {"up: want [128, 8], got [32, 16]", Set(&Args::up, &down)},
                {"input: want f32|f16|bf16 [*, *]", Set(&Args::input, View(kI32, {2, 8}))},

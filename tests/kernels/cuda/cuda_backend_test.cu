@@ -8,7 +8,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "base/math.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/packed_weight.h"
 #include "kernels/cuda/weight_upload.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
@@ -38,20 +40,30 @@ TEST(CudaBackendTest, PreparesEveryWeightTypeAndStacksParts) {
       const std::vector<WeightView> parts = {first.view, second.view};
       const auto weight = *backend->PrepareWeight(parts);
       EXPECT_EQ(weight->rows(), 5);
-      EXPECT_EQ(weight->bytes(), 5 * 256 * SizeOf(dtype));
+      const int64_t values_bytes = 5 * 256 * SizeOf(dtype);
+      // A packed part has whole groups of 16 rows, and the next part begins at a multiple of 256.
+      const int64_t packed_bytes = SizeOf(dtype) == 2 ? PackedGroupBytes(type, 256) : 0;
+      EXPECT_EQ(weight->bytes(), packed_bytes == 0 ? values_bytes
+                                                   : base::RoundUp(packed_bytes, int64_t{256}) +
+                                                         2 * 256 * SizeOf(dtype));
+      const auto of_mixture = *backend->PrepareMoeWeight(parts);
+      EXPECT_EQ(of_mixture->bytes(), values_bytes);
+      const int64_t first_values = 3 * 256 * SizeOf(dtype);
+      EXPECT_EQ(backend->PreparedBytes(first.view), packed_bytes > 0 ? packed_bytes : first_values);
+      EXPECT_EQ(backend->PreparedMoeBytes(first.view), first_values);
       std::vector<float> values = first.values;
       values.insert(values.end(), second.values.begin(), second.values.end());
 
       const std::vector<int32_t> rows = {0, 1, 2, 3, 4};
-      const DeviceBuffer ids = *backend->Allocate(20), out = *backend->Allocate(weight->bytes());
+      const DeviceBuffer ids = *backend->Allocate(20), out = *backend->Allocate(values_bytes);
       ASSERT_TRUE(backend->CopyToDevice(ids.data(), rows.data(), 20).ok());
       ASSERT_TRUE(backend
                       ->Embed({.out = TensorView(out.data(), dtype, {5, 256}),
                                .token_ids = TensorView(ids.data(), DType::kI32, {5}),
                                .weight = weight.get()})
                       .ok());
-      std::vector<uint8_t> got(static_cast<size_t>(weight->bytes()));
-      ASSERT_TRUE(backend->CopyToHost(got.data(), out.data(), weight->bytes()).ok());
+      std::vector<uint8_t> got(static_cast<size_t>(values_bytes));
+      ASSERT_TRUE(backend->CopyToHost(got.data(), out.data(), values_bytes).ok());
       ASSERT_TRUE(backend->Synchronize().ok());
       EXPECT_EQ(Decode(dtype, got), Decode(dtype, Encode(dtype, values)));
     }

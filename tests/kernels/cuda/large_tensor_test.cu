@@ -13,6 +13,7 @@
 #include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/packed_weight.h"
 #include "tests/kernels/cuda/device_testing.h"
 
 namespace quire::kernels::cuda {
@@ -80,6 +81,31 @@ TEST_F(LargeTensorTest, GatherRowsAndEmbedReachTheEnd) {
                          kFarRow + 1, kRow);
   ASSERT_TRUE(Embed(*device_, {.out = TensorView(embedded.data(), DType::kBF16, {1, kRow}),
                                .token_ids = TensorView(rows.data(), DType::kI32, {1}),
+                               .weight = &table})
+                  .ok());
+  EXPECT_THAT(embedded.ToHost(), Each(kThree));
+}
+
+// All weights of the last group are 3: the scale is 3 and the codes are 1, stored as 129.
+TEST_F(LargeTensorTest, EmbedReachesTheEndOfAPackedTable) {
+  using Format = PackedFormatOf<WeightType::kQ8_0>;
+  std::vector<uint8_t> group;
+  for (int64_t tile = 0; tile < Format::NumTiles(kRow); ++tile) {
+    group.insert(group.end(), Format::kCodeBytes, 129);
+    for (int i = 0; i < Format::kScaleBytes / 2; ++i) group.insert(group.end(), {0x00, 0x42});
+  }
+  const auto group_bytes = static_cast<int64_t>(group.size());
+  const int64_t last = buffer_.bytes() / group_bytes - 1, rows = (last + 1) * kGroupRows;
+  ASSERT_TRUE(device_
+                  ->CopyToDevice(reinterpret_cast<uint8_t*>(memory()) + last * group_bytes,
+                                 group.data(), group_bytes)
+                  .ok());
+  const CudaWeight table(DeviceBuffer(memory(), buffer_.bytes(), [](void*) {}), DType::kBF16, kRow,
+                         {{.num_rows = rows, .packed = WeightType::kQ8_0}});
+  DeviceArray<int32_t> ids(*device_, std::vector<int32_t>{static_cast<int32_t>(rows - 1)});
+  DeviceArray<uint16_t> embedded(*device_, kRow);
+  ASSERT_TRUE(Embed(*device_, {.out = TensorView(embedded.data(), DType::kBF16, {1, kRow}),
+                               .token_ids = TensorView(ids.data(), DType::kI32, {1}),
                                .weight = &table})
                   .ok());
   EXPECT_THAT(embedded.ToHost(), Each(kThree));

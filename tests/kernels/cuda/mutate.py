@@ -52,6 +52,13 @@ KERNELS = {
     REFERENCE: [(f"{CUDA}/attention_reference.cu", "cuda_attention_reference_test")],
     f"{CUDA}/grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
                                  (f"{CUDA}/moe.cu", "cuda_moe_test")],
+    **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test")]
+       for name in ("packed_gemm", "packed_dequantize", "dequantize_weight")},
+    f"{CUDA}/weight_product.cu": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test"),
+                                  (f"{CUDA}/weight_product.cu", "cuda_bad_arguments_test")],
+    f"{CUDA}/packed_weight.h": [(f"{CUDA}/pack_weight.cc", "cuda_pack_weight_test")],
+    f"{CUDA}/pack_weight.cc": [(f"{CUDA}/pack_weight.cc", "cuda_pack_weight_test")],
+    f"{CUDA}/cuda_weight_layout.cc": [(f"{CUDA}/cuda_weight_layout.cc", "cuda_pack_weight_test")],
     f"{CUDA}/moe_routing.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],
     f"{CUDA}/rows.cuh": [(f"{CUDA}/norm.cu", "cuda_step_ops_test")],
 }
@@ -59,6 +66,8 @@ for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("em
                       ("gather_rows", "gather_rows"), ("linear_epilogue", "linear"), ("norm", "norm"),
                       ("qkv_post", "qkv_post"), ("shift_keys", "shift_keys"), ("update_table", "update_table")):
     KERNELS[f"{CUDA}/{step_op}.cuh"] = [(f"{CUDA}/{unit}.cu", "cuda_step_ops_test")]
+KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
+                                 (f"{CUDA}/embed.cu", "cuda_large_tensor_test")]
 # Attention kernels of these head_dims are compiled with the mutant. The other kernels come from the library,
 # because compiling all 40 takes minutes. So no mutant has a bug that concerns only another head_dim.
 MUTATED_HEAD_DIMS = ("64", "80", "128")

@@ -10,6 +10,9 @@ ROWS = f"{CUDA}/attn_rows.cuh"
 EXCHANGE = f"{CUDA}/attn_exchange.cuh"
 MERGE = f"{CUDA}/attn_merge.cuh"
 REFERENCE = f"{CUDA}/attention_reference.cuh"
+PACKED_GEMM = f"{CUDA}/packed_gemm.cuh"
+DEQUANTIZE = f"{CUDA}/packed_dequantize.cuh"
+PACK = f"{CUDA}/pack_weight.cc"
 PLAN = f"{CUDA}/attention_plan.cc"
 DECODES = f"{CUDA}/plan_decodes.cuh"
 SAMPLE = f"{CUDA}/sample.cuh"
@@ -198,6 +201,51 @@ PLANTED = [
      "if (!normed) return logits[expert];"),
     ("experts chosen without the bias of the choice", f"{CUDA}/moe_routing.cuh", "value + p.choice_bias[expert];", "value;"),
     ("the scale left out", f"{CUDA}/embed.cuh", "values[j] *= scale;", ";"),
+    ("the scale of packed rows left out", f"{CUDA}/embed.cuh", "values[i] *= scale;", ";"),
+    ("packed rows of the first half of a group", f"{CUDA}/embed.cuh", "if (row % kGroupRows < 8) {", "if (true) {"),
+    ("32 bits for a place in a packed table", f"{CUDA}/embed.cuh", "row / kGroupRows * Format::GroupBytes(p.cols)",
+     "static_cast<int32_t>(row / kGroupRows * Format::GroupBytes(p.cols))"),
+    ("unknown ids left alone", f"{CUDA}/embed.cuh", "    return 0;", "    return -1;"),
+
+    ("the tile before is multiplied again", PACKED_GEMM, "stage = next_stage(stage);", ";"),
+    ("every group is the first", PACKED_GEMM, "group * Format::GroupBytes(p.cols)", "0 * group"),
+    ("the other half's columns", PACKED_GEMM, "pairs[1][2 * i], pairs[0][2 * i + 1]", "pairs[0][2 * i + 1], pairs[1][2 * i]"),
+    ("activations of the first product in all", PACKED_GEMM, "activations[t][2 * i + 1]", "activations[t][1]"),
+    ("the first eight tokens twice", PACKED_GEMM, "const int token = t * 8 + lane / 4;", "const int token = lane / 4;"),
+    ("sums of one warp", PACKED_GEMM, "for (int w = 0; w < Shape::kWarps; ++w) {", "for (int w = 0; w < 1; ++w) {"),
+    ("d not added", PACKED_GEMM, "p.accumulate ? sum + ToFloat(*to) : sum", "sum"),
+    ("d added where it should not be", PACKED_GEMM, "p.accumulate ? sum + *to : sum", "sum + *to"),
+    ("d rounded before it is added", PACKED_GEMM, "sum + ToFloat(*to) : sum", "ToFloat(FromFloat<T>(sum)) + ToFloat(*to) : sum"),
+    ("rows as far apart as this part has them", PACKED_GEMM, "token * p.ldd + first_row", "token * p.rows + first_row"),
+    ("activations past the end not zero", PACKED_GEMM, "&& col < p.cols;", ";"),
+    ("the header of the next tiles", PACKED_GEMM, "Format::HeaderAt(warp) - Format::TileAt(warp)",
+     "Format::HeaderAt(warp + 4) - Format::TileAt(warp)"),
+    ("a header a step too far", f"{CUDA}/packed_weight.h", "tile / kTilesOfHeader * (", "(tile + 1) / kTilesOfHeader * ("),
+
+    ("an offset off by one", DEQUANTIZE, "static_cast<float>(Format::kOffset))", "static_cast<float>(Format::kOffset + 1))"),
+    ("a code twice", DEQUANTIZE, "<16>(words[i] << 12)", "<12>(words[i] << 12)"),
+    ("a minimum that is added", DEQUANTIZE, "-(HalfAsFloat(of_rows[half], 1)", "(HalfAsFloat(of_rows[half], 1)"),
+    ("factors without a sign", DEQUANTIZE, "^ 0x80808080u) >>", "^ 0x00808080u) >>"),
+    ("the even lane's factors", DEQUANTIZE, "(lane % 2 * 16)", "0"),
+    ("the last of sixteen columns", DEQUANTIZE, "(words[2] >> 30) << 4", "(words[2] >> 31) << 4"),
+    ("the minimum rounded away", DEQUANTIZE, "(word), lane.minimum[half]);", "(word), lane.minimum[0]);"),
+    ("the other row's last five columns", DEQUANTIZE, "out.codes[1][2] = third >> 16;", "out.codes[1][2] = third & 0xffff;"),
+    ("the top bit of the last of sixteen columns", DEQUANTIZE, "(words[2] >> 15) << 4", "(words[2] >> 16) << 4"),
+    ("a minimum not scaled", DEQUANTIZE, "lane.minimum[half] * 0x1p-36f", "lane.minimum[half]"),
+    ("the sum not scaled back", PACKED_GEMM, "    sum *= 1.0f / kLaneScale<T, kType>;", "    ;"),
+    ("scaled weights for f16", DEQUANTIZE, "std::is_same_v<T, Bf16>&& Packed", "Packed"),
+    ("bits of the code's neighbour", DEQUANTIZE, "(1u << Format::kCodeBits) - 1) << kFirst;", "(2u << Format::kCodeBits) - 1) << kFirst;"),
+    ("rows 8 apart taken for neighbours", f"{CUDA}/dequantize_weight.cuh", "lane / 4 + half * 8 - p.first_row",
+     "lane / 4 * 2 + half - p.first_row"),
+    ("a piece from the first row", f"{CUDA}/dequantize_weight.cuh", "p.first_row / kGroupRows + blockIdx.x", "blockIdx.x"),
+    ("16 tokens dequantised as well", f"{CUDA}/weight_product.cu", "args.m <= kMostPackedTokens", "args.m < kMostPackedTokens"),
+    ("pieces one over the other", f"{CUDA}/weight_product.cu", "args.d = out + first * SizeOf(args.output_type);", ""),
+    ("parts one over the other", f"{CUDA}/weight_product.cu", "out + part.first_row * SizeOf(args.output_type)", "out"),
+    ("a tensor of a part's first type", f"{CUDA}/cuda_weight_layout.cc", "layout.parts.back().packed == packed &&", ""),
+    ("parts together that are not", f"{CUDA}/cuda_weight_layout.cc", "num_rows % kGroupRows == 0)", "num_rows % 8 < 8)"),
+    ("rows past the end packed", PACK, "std::min<int64_t>(kGroupRows, weight.rows - first_row)", "std::min<int64_t>(kGroupRows, weight.rows)"),
+    ("the scale of the lane before", PACK, "scales + pair * 4 + half * 2);", "scales + pair / 2 * 4 + half * 2);"),
+    ("memory of before past the end", PACK, "  std::memset(out, 0, static_cast<size_t>(Format::GroupBytes(weight.cols)));\n", ""),
     ("the last of equals", f"{CUDA}/argmax.cuh", "b.index < a.index", "b.index > a.index"),
 
     # Scale: bugs that only many experts, heads, blocks or elements show.
@@ -246,5 +294,8 @@ EQUIVALENT = [
     (("linear_epilogue", "'b < a' becomes"), "a number that equals the limit becomes the limit"),
     (("linear_epilogue", "'b > a' becomes"), "a number that equals the limit becomes the limit"),
     (("argmax", "becomes '<='", "b.index < a.index"), "a candidate and itself"),
+    (("packed_gemm", "'Shape::kChunks > 64'"), "lanes below a number that is not positive"),
+    (("weight_product", "'args.m <= 8' becomes '<'"), "the instance for 16 tokens gives 8 tokens the same bits"),
+    (("weight_product", "'rows_at_once > kGroupRows' becomes"), "16 rows less a remainder of none"),
     (("rows", "struct alignas"), "a stricter alignment of vectors that have it"),
 ]

@@ -28,7 +28,7 @@ struct HostCalls {
 
 struct DeviceLog {
   // The bytes of shared memory of each launch. Attention on tensor cores holds tiles of keys and
-  // values there, so it needs more than any other kernel.
+  // values there, so it needs more than any other kernel that runs without packed weights.
   std::vector<int64_t> shared_bytes;
   // The number of marks that nobody has waited for yet, and its maximum so far.
   int64_t marks = 0, most_marks = 0;

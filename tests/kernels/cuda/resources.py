@@ -55,6 +55,7 @@ DYNAMIC_SHARED = {
     "AttnKernel": ("kernels/cuda/paged_attention.cuh", "AttnShape<{1}, {2}>::kSharedBytes"),
     "MoeGroupKernel": ("kernels/cuda/moe_routing.cuh", "kGroupSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
+    "PackedGemmKernel": ("kernels/cuda/packed_gemm.cuh", "PackedGemmShape<{1}, {2}>::kSharedBytes"),
     "PlanDecodesKernel": ("kernels/cuda/plan_decodes.cuh", "PlanSharedBytes(256, 264, {0})"),
     "SampleKernel": ("kernels/cuda/sample_select.cuh", "kSampleSharedBytes"),
     "PrefillAttnKernel": ("kernels/cuda/prefill_shape.cuh", "sizeof(PrefillShared<PrefillShape<{1}>>)"),
@@ -62,7 +63,7 @@ DYNAMIC_SHARED = {
 }
 
 # The kernels whose hot loops are counted.
-HOT_LOOPS = ("AttnKernel", "PrefillAttnKernel")
+HOT_LOOPS = ("AttnKernel", "PrefillAttnKernel", "PackedGemmKernel")
 NO_NVDISASM = ("no nvdisasm, so what hot loops execute was not counted; `pip install nvidia-cuda-nvdisasm` for the python3 "
                "that runs this, or an nvdisasm on PATH, lets it be")
 
@@ -174,7 +175,8 @@ def dynamic_shared(kernels: list[str]) -> dict[str, str]:
         lines.append(f'  std::printf("%lld\\n", static_cast<long long>({expression}));')
     headers = sorted({header for header, _ in DYNAMIC_SHARED.values()})
     text = "\n".join(["#include <cstdio>", *(f'#include "{header}"' for header in headers),
-                      "using namespace quire::kernels::cuda;", "int main() {", *lines, "}"])
+                      "using namespace quire::kernels;", "using namespace quire::kernels::cuda;",
+                      "int main() {", *lines, "}"])
     with tempfile.TemporaryDirectory() as folder:
         probe = pathlib.Path(folder) / "probe"
         # The linker drops the kernels themselves, which would not link without the emulator.

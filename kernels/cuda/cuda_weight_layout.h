@@ -1,0 +1,29 @@
+#pragma once
+
+// Where the rows of a weight go in device memory.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/cuda_weight.h"
+#include "kernels/dtype.h"
+#include "kernels/quant/weight_view.h"
+
+namespace quire::kernels::cuda {
+
+struct CudaWeightLayout {
+  int64_t bytes = 0;
+  std::vector<CudaWeightPart> parts;  // of the CudaWeight
+  // For each view, where it is written, and in which form.
+  std::vector<int64_t> offsets;
+  std::vector<bool> is_packed;
+};
+
+// Returns the layout of `views`, which must be valid and have equal cols. With `packs`, views whose
+// type has a packed form are packed, and others are of `dtype`. Views of one form become one part
+// where their rows are together: packed rows are in groups of 16, so a packed view continues the
+// one before it only if that ends with a whole group.
+CudaWeightLayout LayOut(std::span<const WeightView> views, DType dtype, bool packs);
+
+}  // namespace quire::kernels::cuda

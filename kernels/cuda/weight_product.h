@@ -1,0 +1,37 @@
+#pragma once
+
+// The product of tokens and a weight in whatever form its parts are stored.
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/device.h"
+
+namespace quire::kernels::cuda {
+
+// Up to this number of tokens, packed parts of a weight are multiplied as they are
+// (packed_gemm.cuh). For more tokens, their rows are written to scratch memory in the dtype of the
+// weight, as many at a time as fit, and multiplied by Device::Gemm.
+inline constexpr int64_t kMostPackedTokens = 16;
+
+// Device memory for dequantised rows. It must have room for one row at least if the weight is
+// packed and there are more than kMostPackedTokens tokens.
+struct DequantizedRows {
+  void* memory = nullptr;
+  int64_t bytes = 0;
+};
+
+// Returns what WeightProduct refuses, so that a caller can find out before it enqueues work.
+// `most_tokens` is the largest `m` that will be multiplied.
+absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, int64_t most_tokens,
+                                const DequantizedRows& scratch);
+
+// Enqueues the product of args.a and `weight`, with the contract of Device::Gemm. The weight
+// decides `b`, `n`, `k`, `ldb` and `type`, which are not read. If a part is packed, args.a and its
+// rows must be at multiples of 16 bytes.
+absl::Status WeightProduct(Device& device, const CudaWeight& weight, GemmArgs args,
+                           const DequantizedRows& scratch);
+
+}  // namespace quire::kernels::cuda

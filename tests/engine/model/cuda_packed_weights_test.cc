@@ -1,0 +1,165 @@
+// Tests whole models on the CUDA backend whose weights stay packed, against the same model with
+// expanded weights, and against the saved logits of k_quant_test.cc.
+
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "base/check.h"
+#include "base/json.h"
+#include "engine/model/model_config_reader.h"
+#include "engine/model/model_registry.h"
+#include "files/model_files.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/quant/dequantize.h"
+#include "kernels/quant/quantize.h"
+#include "tests/engine/model/model_runner.h"
+#include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/cuda/forwarding_device.h"
+#include "tests/testing/test_data.h"
+
+namespace quire::engine {
+namespace {
+
+using kernels::DType;
+using kernels::WeightType;
+using testing::kDeviceIsEmulated;
+using testing::Logits;
+using testing::ModelRunner;
+using testing::ThreadOrder;
+
+// Another model's tensors, with all matrices in one type.
+class RetypedWeights final : public files::WeightMap {
+ public:
+  RetypedWeights(const files::WeightMap& from, WeightType type) {
+    for (const files::TensorInfo& tensor : from.tensors()) {
+      const int64_t cols = tensor.shape.back();
+      const int64_t rows = files::NumElements(tensor.shape) / cols;
+      std::vector<float> values(static_cast<size_t>(rows * cols));
+      QUIRE_CHECK(
+          kernels::Dequantize({tensor.type, rows, cols, tensor.bytes}, 0, rows, values).ok());
+      const WeightType to = tensor.shape.size() == 1 ? WeightType::kF32 : type;
+      const kernels::WeightTypeTraits& traits = kernels::Traits(to);
+      std::vector<std::byte>& bytes =
+          storage_.emplace_back(values.size() / static_cast<size_t>(traits.block_elements) *
+                                static_cast<size_t>(traits.block_bytes));
+      QUIRE_CHECK(kernels::Quantize(to, values, cols, bytes).ok());
+      tensors_.push_back({tensor.name, to, tensor.shape, bytes});
+    }
+  }
+
+  const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
+  const files::TensorInfo* Find(std::string_view name) const override {
+    for (const files::TensorInfo& tensor : tensors_) {
+      if (tensor.name == name) return &tensor;
+    }
+    return nullptr;
+  }
+  void DropPages(std::span<const std::byte>) const override {}
+
+ private:
+  std::deque<std::vector<std::byte>> storage_;
+  std::vector<files::TensorInfo> tensors_;
+};
+
+class GemmCountingDevice final : public testing::ForwardingDevice {
+ public:
+  GemmCountingDevice(std::unique_ptr<kernels::cuda::Device> device, int& num_gemms)
+      : ForwardingDevice(*device), owned_(std::move(device)), num_gemms_(num_gemms) {}
+  absl::Status Gemm(const kernels::cuda::GemmArgs& args) override {
+    ++num_gemms_;
+    return ForwardingDevice::Gemm(args);
+  }
+
+ private:
+  const std::unique_ptr<kernels::cuda::Device> owned_;
+  int& num_gemms_;
+};
+
+// A model on a CUDA backend of its own.
+struct CudaModel {
+  int num_gemms = 0;
+  std::unique_ptr<kernels::Backend> backend;
+  int64_t weight_bytes = 0;
+  std::unique_ptr<ModelRunner> runner;
+
+  CudaModel(const ModelConfig& config, const files::OpenedModel& files, DType dtype) {
+    backend = *kernels::cuda::CreateCudaBackend(
+        std::make_unique<GemmCountingDevice>(testing::MakeDevice(ThreadOrder::kRandom), num_gemms),
+        {.activation_dtype = dtype, .linear_scratch_bytes = 1 << 20});
+    auto model = CreateModel(config, files, *backend, ModelRunner::kLimits);
+    QUIRE_CHECK(model.ok()) << model.status();
+    weight_bytes = (*model)->weight_bytes();
+    runner = std::make_unique<ModelRunner>(*std::move(model), *backend);
+  }
+};
+
+double RelativeError(const Logits& got, const Logits& want) {
+  double errors = 0.0, squares = 0.0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double error = double{got[i]} - want[i];
+    errors += error * error;
+    squares += double{want[i]} * want[i];
+  }
+  return std::sqrt(errors / squares);
+}
+
+TEST(CudaPackedWeightsTest, LogitsAreThoseOfExpandedWeights) {
+  const std::string folder = testing::TestSourcePath("engine/model/testdata/");
+  const std::string path = folder + "k_quant_goldens.json";
+  const nlohmann::json cases = (*base::ParseJson(testing::ReadFile(path), path)).at("cases");
+  struct Case {
+    size_t golden;
+    std::optional<WeightType> type;  // none: the types of the file
+  };
+  // The files have Q4_K and Q6_K, and Q5_K and Q6_K.
+  for (const auto& [index, type] :
+       {Case{0, {}}, Case{1, {}}, Case{0, WeightType::kQ4_0}, Case{0, WeightType::kQ8_0}}) {
+    const testing::GoldenLogits golden = testing::ReadGoldenLogits(cases.at(index));
+    const std::string file = folder + std::string(cases.at(index).at("file"));
+    files::OpenedModel files = *files::OpenModelFiles(file);
+    const ModelConfig config = *ReadModelConfig(files);
+    if (type) files.weights = std::make_unique<RetypedWeights>(*files.weights, *type);
+    files::OpenedModel expanded_files = *files::OpenModelFiles(file);
+    expanded_files.weights = std::make_unique<RetypedWeights>(*files.weights, WeightType::kF32);
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(type ? kernels::Traits(*type).name : "the types of the file");
+      SCOPED_TRACE(Name(dtype));
+      CudaModel packed(config, files, dtype), expanded(config, expanded_files, dtype);
+      // Q8_0 has 8.5 bits. Norms and the table of rotary angles are not packed.
+      EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
+
+      // More tokens than the packed GEMM takes: its weights are dequantised to those of `expanded`.
+      const Logits want = expanded.runner->Prefill(golden.ids);
+      const Logits whole = packed.runner->Prefill(golden.ids);
+      EXPECT_GT(packed.num_gemms, expanded.num_gemms);
+      if (kDeviceIsEmulated) {
+        EXPECT_EQ(whole, want);
+      }
+      packed.num_gemms = 0;
+      const Logits chunked = packed.runner->Prefill(golden.ids, 7);
+      EXPECT_EQ(packed.num_gemms, 0);
+      // Roundings add up as independent errors do, as in cuda_decoder_test.cc: an embedding, ten
+      // activations a layer and the last norm, in either of the two runs. The weights are the same.
+      const double rounding = dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
+      const double activations = 10.0 * static_cast<double>(config.num_layers()) + 2.0;
+      EXPECT_LE(RelativeError(chunked, want), rounding * std::sqrt(2.0 * activations));
+      EXPECT_GT(RelativeError(chunked, want), 0.0);
+      if (!type) {
+        const double weights = 4.0 * static_cast<double>(config.num_layers()) + 2.0;
+        EXPECT_LE(RelativeError(chunked, golden.logits),
+                  rounding * std::sqrt(activations + weights));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::engine

@@ -1,0 +1,403 @@
+// Tests Linear and Embed with packed weights: the GEMM for few tokens, and dequantised rows for
+// more.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "base/math.h"
+#include "kernels/cuda/cuda_weight_layout.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/pack_weight.h"
+#include "kernels/cuda/packed_weight.h"
+#include "kernels/cuda/weight_product.h"
+#include "kernels/quant/dequantize.h"
+#include "kernels/quant/float16.h"
+#include "tests/kernels/cuda/device_floats.h"
+#include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/cuda/small_integers.h"
+#include "tests/kernels/kernel_testing.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+using testing::Decode;
+using testing::DeviceArray;
+using testing::DeviceFloats;
+using testing::Encode;
+using testing::kAllThreadOrders;
+using testing::kDeviceIsEmulated;
+using testing::MakeDevice;
+using testing::Normal;
+using testing::RandomWeight;
+using testing::TestWeight;
+using testing::ThreadOrder;
+
+constexpr WeightType kPackedTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
+                                       WeightType::kQ5_1, WeightType::kQ8_0, WeightType::kQ4_K,
+                                       WeightType::kQ5_K, WeightType::kQ6_K};
+constexpr DType kHalves[] = {DType::kF16, DType::kBF16};
+
+// Columns that leave half of the last tile empty, where the type allows it, and more tiles than
+// the block has warps.
+int64_t ColsOf(WeightType type) { return Traits(type).block_elements == 256 ? 768 : 608; }
+
+class PackedGemmTest : public ::testing::TestWithParam<ThreadOrder> {
+ protected:
+  // Stacks `parts` into one weight, packed where their type allows it.
+  CudaWeight Prepare(const std::vector<const TestWeight*>& parts, DType dtype, bool packs = true) {
+    std::vector<WeightView> views;
+    for (const TestWeight* part : parts) views.push_back(part->view);
+    const CudaWeightLayout layout = LayOut(views, dtype, packs);
+    std::vector<std::byte> bytes(static_cast<size_t>(layout.bytes));
+    for (size_t i = 0; i < views.size(); ++i) {
+      std::byte* to = bytes.data() + layout.offsets[i];
+      if (layout.is_packed[i]) {
+        const int64_t group_bytes = PackedGroupBytes(views[i].type, views[i].cols);
+        for (int64_t g = 0; g < NumGroups(views[i].rows); ++g) {
+          PackGroup(views[i], g, to + g * group_bytes);
+        }
+      } else {
+        const std::vector<uint8_t> values = Encode(dtype, parts[i]->values);
+        std::memcpy(to, values.data(), values.size());
+      }
+    }
+    DeviceBuffer memory = *device_->Allocate(layout.bytes);
+    EXPECT_TRUE(device_->CopyToDevice(memory.data(), bytes.data(), layout.bytes).ok());
+    EXPECT_TRUE(device_->Synchronize().ok());
+    return CudaWeight(std::move(memory), dtype, views[0].cols, layout.parts);
+  }
+
+  std::vector<float> Multiply(const CudaWeight& weight, DeviceFloats& input, int64_t num_tokens,
+                              DType out_dtype, const DeviceBuffer& scratch, LinearArgs args = {}) {
+    DeviceFloats out(*device_, out_dtype, num_tokens * weight.rows());
+    args.out = out.View({num_tokens, weight.rows()});
+    args.input = input.View({num_tokens, weight.cols()});
+    args.weight = &weight;
+    const absl::Status status = Linear(*device_, args, scratch);
+    EXPECT_TRUE(status.ok()) << status;
+    return out.ToHost();
+  }
+
+  std::unique_ptr<Device> device_ = MakeDevice(GetParam());
+  const DeviceBuffer scratch_ = *device_->Allocate(1 << 20);
+};
+INSTANTIATE_TEST_SUITE_P(Orders, PackedGemmTest, ::testing::ValuesIn(kAllThreadOrders));
+
+// Returns a weight of small integers times powers of two: every scale, and every minimum, is one.
+TestWeight ExactWeight(WeightType type, int64_t rows, int64_t cols) {
+  TestWeight weight = RandomWeight(type, rows, cols, 2);
+  const WeightTypeTraits& traits = Traits(type);
+  const auto blocks = static_cast<int64_t>(weight.bytes.size()) / traits.block_bytes;
+  for (int64_t b = 0; b < blocks; ++b) {
+    std::byte* const block = weight.bytes.data() + b * traits.block_bytes;
+    const auto power = [&](int64_t offset) {
+      const uint16_t bits = F32ToF16((b + offset) % 2 == 0 ? 0.5f : -2.0f);
+      std::memcpy(block + offset, &bits, 2);
+    };
+    power(type == WeightType::kQ6_K ? 208 : 0);
+    const bool k_quant = type == WeightType::kQ4_K || type == WeightType::kQ5_K;
+    if (type == WeightType::kQ4_1 || type == WeightType::kQ5_1 || k_quant) power(2);
+    // Factors of at most 3, so that a weight has at most 8 bits and fits bf16.
+    if (k_quant) {
+      for (int i = 4; i < 16; ++i) block[i] &= static_cast<std::byte>(i < 12 ? 3 : 0x33);
+    }
+    if (type == WeightType::kQ6_K) {
+      for (int i = 192; i < 208; ++i) block[i] &= std::byte{3};
+    }
+  }
+  EXPECT_TRUE(Dequantize(weight.view, 0, rows, weight.values).ok());
+  EXPECT_EQ(Decode(DType::kBF16, Encode(DType::kBF16, weight.values)), weight.values);
+  return weight;
+}
+
+// Returns the sum of the magnitudes of the products of a row and a token.
+double Magnitude(const float* row, const float* token, int64_t cols) {
+  double sum = 0.0;
+  for (int64_t k = 0; k < cols; ++k) sum += std::abs(double{row[k]} * token[k]);
+  return sum;
+}
+
+// A weight is rounded once to the dtype of activations, as when it is stored in that dtype. So only
+// the sums differ from double. A sum of n products, in any order, is off by at most n - 1 roundings
+// of the sum of the magnitudes; a product of two 16-bit numbers is exact.
+double SumBound(int64_t cols, double magnitude) {
+  return static_cast<double>(cols) * 0x1p-23 * magnitude;
+}
+
+TEST_P(PackedGemmTest, AgreesWithDoublesForEveryTypeAndNumberOfTokens) {
+  double worst = 0.0;
+  for (const WeightType type : kPackedTypes) {
+    for (const DType dtype : kHalves) {
+      SCOPED_TRACE(std::string(Traits(type).name) + " " + std::string(Name(dtype)));
+      constexpr int64_t kRows = 75, kMostTokens = 40;  // three blocks of rows, the last not full
+      const int64_t cols = ColsOf(type);
+      const TestWeight weight = RandomWeight(type, kRows, cols, 1);
+      const std::vector<float> rounded = Decode(dtype, Encode(dtype, weight.values));
+      const CudaWeight prepared = Prepare({&weight}, dtype);
+      ASSERT_TRUE(prepared.is_packed());
+      DeviceFloats input(*device_, dtype, Normal(2, kMostTokens * cols));
+      std::vector<float> few;
+      for (const int64_t num_tokens : {1, 3, 8, 9, 16, 17, 40}) {
+        if (num_tokens == 40 && GetParam() != ThreadOrder::kForward) continue;
+        const std::vector<float> got = Multiply(prepared, input, num_tokens, DType::kF32, scratch_);
+        for (int64_t t = 0; t < num_tokens; ++t) {
+          for (int64_t r = 0; r < kRows; ++r) {
+            double want = 0.0, magnitude = 0.0;
+            for (int64_t k = 0; k < cols; ++k) {
+              const double product = double{rounded[static_cast<size_t>(r * cols + k)]} *
+                                     input.values[static_cast<size_t>(t * cols + k)];
+              want += product;
+              magnitude += std::abs(product);
+            }
+            const double bound = SumBound(cols, magnitude);
+            const double error = std::abs(got[static_cast<size_t>(t * kRows + r)] - want);
+            ASSERT_LE(error, bound) << num_tokens << " tokens, token " << t << ", row " << r;
+            worst = std::max(worst, error / bound);
+          }
+        }
+        // A token has the bits that it has beside fewer tokens.
+        if (num_tokens <= kMostPackedTokens) {
+          EXPECT_EQ(std::vector<float>(got.begin(),
+                                       got.begin() + static_cast<std::ptrdiff_t>(few.size())),
+                    few);
+          few = got;
+        }
+      }
+    }
+  }
+  RecordProperty("worst", std::to_string(worst));
+  EXPECT_GT(worst, 0.0);
+}
+
+// Scales that are powers of two, and activations that are small integers: no rounding anywhere, so
+// the result is exact in any order.
+TEST_P(PackedGemmTest, IsExactOnSmallNumbers) {
+  for (const WeightType type : kPackedTypes) {
+    SCOPED_TRACE(Traits(type).name);
+    constexpr int64_t kRows = 33, kTokens = 40;
+    const int64_t cols = ColsOf(type);
+    const TestWeight weight = ExactWeight(type, kRows, cols);
+    const CudaWeight prepared = Prepare({&weight}, DType::kBF16);
+    std::vector<float> integers;
+    for (const Bf16 value : testing::SmallIntegers<Bf16>(kTokens * cols, 3)) {
+      integers.push_back(testing::ValueOf(value));
+    }
+    DeviceFloats input(*device_, DType::kBF16, integers);
+    for (const int64_t num_tokens : {5, 12, 40}) {
+      std::vector<float> want;
+      for (int64_t t = 0; t < num_tokens; ++t) {
+        for (int64_t r = 0; r < kRows; ++r) {
+          float sum = 0.0f;
+          for (int64_t k = 0; k < cols; ++k) {
+            sum += weight.values[static_cast<size_t>(r * cols + k)] *
+                   integers[static_cast<size_t>(t * cols + k)];
+          }
+          want.push_back(sum);
+        }
+      }
+      EXPECT_EQ(Multiply(prepared, input, num_tokens, DType::kF32, scratch_), want);
+    }
+  }
+}
+
+// A token that is 1 in one column and 0 in the others gives the weights of that column.
+TEST_P(PackedGemmTest, WeightsHaveTheBitsThatTheyHaveExpanded) {
+  for (const WeightType type : kPackedTypes) {
+    for (const DType dtype : kHalves) {
+      SCOPED_TRACE(std::string(Traits(type).name) + " " + std::string(Name(dtype)));
+      constexpr int64_t kRows = 32;
+      const int64_t cols = Traits(type).block_elements == 256 ? 256 : 96;
+      TestWeight weight = RandomWeight(type, kRows, cols, 18);
+      // The scales of the first block are the largest f16 and, as the least, a subnormal one.
+      const uint16_t largest = 0x7bff, subnormal = 0x0001;
+      std::memcpy(weight.bytes.data() + (type == WeightType::kQ6_K ? 208 : 0), &largest, 2);
+      const auto second = static_cast<size_t>(Traits(type).block_bytes);
+      std::memcpy(weight.bytes.data() + second + (type == WeightType::kQ6_K ? 208 : 0), &subnormal,
+                  2);
+      ASSERT_TRUE(Dequantize(weight.view, 0, kRows, weight.values).ok());
+      const std::vector<float> want = Decode(dtype, Encode(dtype, weight.values));
+      const CudaWeight prepared = Prepare({&weight}, dtype);
+      for (int64_t first = 0; first < cols; first += kMostPackedTokens) {
+        std::vector<float> units(static_cast<size_t>(kMostPackedTokens * cols));
+        for (int64_t t = 0; t < kMostPackedTokens; ++t) {
+          units[static_cast<size_t>(t * cols + first + t)] = 1.0f;
+        }
+        DeviceFloats input(*device_, dtype, units);
+        const std::vector<float> got =
+            Multiply(prepared, input, kMostPackedTokens, DType::kF32, scratch_);
+        for (int64_t t = 0; t < kMostPackedTokens; ++t) {
+          for (int64_t r = 0; r < kRows; ++r) {
+            const float weight_there = want[static_cast<size_t>(r * cols + first + t)];
+            // In f16, the largest weights are infinite, and make the whole row NaN.
+            const auto row = want.begin() + r * cols;
+            if (std::any_of(row, row + cols, [](float x) { return std::isinf(x); })) continue;
+            ASSERT_EQ(got[static_cast<size_t>(t * kRows + r)], weight_there)
+                << "row " << r << ", column " << first + t;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Dequantised rows are those that the weight has when it is stored in the dtype of activations. So
+// more tokens than the packed GEMM takes give the bits of the expanded weight, also if the scratch
+// memory holds only a few rows. On a GPU, where the order of sums may depend on the number of rows,
+// each token has one number that is not 0.
+TEST_P(PackedGemmTest, ManyTokensGiveTheBitsOfTheExpandedWeight) {
+  for (const WeightType type : kPackedTypes) {
+    for (const DType dtype : kHalves) {
+      SCOPED_TRACE(std::string(Traits(type).name) + " " + std::string(Name(dtype)));
+      constexpr int64_t kRows = 51, kTokens = 20;
+      const int64_t cols = ColsOf(type);
+      const TestWeight weight = RandomWeight(type, kRows, cols, 4);
+      const CudaWeight packed = Prepare({&weight}, dtype);
+      const CudaWeight expanded = Prepare({&weight}, dtype, /*packs=*/false);
+      std::vector<float> numbers = Normal(5, kTokens * cols);
+      for (int64_t i = 0; i < kTokens * cols && !kDeviceIsEmulated; ++i) {
+        if (i % cols != i / cols * 29) numbers[static_cast<size_t>(i)] = 0.0f;
+      }
+      DeviceFloats input(*device_, dtype, numbers);
+      const std::vector<float> want = Multiply(expanded, input, kTokens, dtype, scratch_);
+      EXPECT_EQ(Multiply(packed, input, kTokens, dtype, scratch_), want);
+      for (const int64_t rows_at_once : {1, 7, 16, 40}) {
+        // A quarter of the scratch memory is for dequantised rows.
+        const DeviceBuffer small =
+            *device_->Allocate(base::RoundUp(rows_at_once * cols * 2, int64_t{64}) * 4);
+        EXPECT_EQ(Multiply(packed, input, kTokens, dtype, small), want) << rows_at_once;
+      }
+    }
+  }
+}
+
+// Parts of several forms, and each way through Linear: outputs in both dtypes, a residual that is
+// the output, an epilogue in float32, and capped logits.
+TEST_P(PackedGemmTest, StackedPartsAndEpiloguesGiveTheValuesOfTheExpandedWeight) {
+  constexpr DType kDtype = DType::kBF16;
+  constexpr int64_t kCols = 256;
+  const TestWeight parts[] = {
+      RandomWeight(WeightType::kQ4_K, 35, kCols, 6), RandomWeight(WeightType::kQ4_K, 16, kCols, 7),
+      RandomWeight(WeightType::kF32, 5, kCols, 8), RandomWeight(WeightType::kQ6_K, 8, kCols, 9)};
+  std::vector<const TestWeight*> all;
+  for (const TestWeight& part : parts) all.push_back(&part);
+  const CudaWeight packed = Prepare(all, kDtype), expanded = Prepare(all, kDtype, false);
+  ASSERT_EQ(packed.parts().size(), 4u);
+  const int64_t rows = packed.rows();
+  DeviceFloats bias(*device_, DType::kF32, Normal(10, rows));
+  for (const int64_t num_tokens : {2, 16, 19}) {
+    DeviceFloats input(*device_, kDtype, Normal(11, num_tokens * kCols));
+    DeviceFloats residual(*device_, kDtype, Normal(12, num_tokens * rows));
+    std::vector<double> magnitudes;
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      for (const TestWeight& part : parts) {
+        for (int64_t r = 0; r < part.view.rows; ++r) {
+          magnitudes.push_back(
+              Magnitude(part.values.data() + r * kCols, input.values.data() + t * kCols, kCols));
+        }
+      }
+    }
+    const LinearArgs ways[] = {
+        {},
+        {.bias = bias.View({rows}), .residual = residual.View({num_tokens, rows})},
+        {.activation = Activation::kGelu},
+        {.soft_cap = 3.0f}};
+    for (const LinearArgs& args : ways) {
+      for (const DType out_dtype : {kDtype, DType::kF32}) {
+        if (!args.residual.empty() && out_dtype != kDtype) continue;
+        const std::vector<float> want =
+            Multiply(expanded, input, num_tokens, out_dtype, scratch_, args);
+        const std::vector<float> got =
+            Multiply(packed, input, num_tokens, out_dtype, scratch_, args);
+        for (size_t i = 0; i < want.size(); ++i) {
+          // Both sums are within SumBound of the exact one. No epilogue here makes an error larger
+          // than 1.2 times, and both results are rounded.
+          const double bound = 2.5 * SumBound(kCols, magnitudes[i]) +
+                               2 * testing::Rounding(out_dtype) * std::abs(double{want[i]});
+          ASSERT_NEAR(got[i], want[i], bound) << num_tokens << " tokens, element " << i;
+        }
+      }
+    }
+    // The residual is the output itself, and the product adds it before its one rounding. On a GPU,
+    // cuBLASLt may order the sums otherwise when it adds something.
+    if (num_tokens > kMostPackedTokens && !kDeviceIsEmulated) continue;
+    std::vector<float> sums = Multiply(packed, input, num_tokens, DType::kF32, scratch_);
+    LinearArgs in_place = {.out = residual.View({num_tokens, rows}),
+                           .input = input.View({num_tokens, kCols}),
+                           .weight = &packed,
+                           .residual = residual.View({num_tokens, rows})};
+    ASSERT_TRUE(Linear(*device_, in_place, scratch_).ok());
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += residual.values[i];
+    EXPECT_EQ(residual.ToHost(), Decode(kDtype, Encode(kDtype, sums)));
+  }
+}
+
+// What is not a number in one token stays there. Half of the last tile lies past the end of a row,
+// where the next token begins.
+TEST_P(PackedGemmTest, ANanStaysInItsToken) {
+  const TestWeight weight = RandomWeight(WeightType::kQ8_0, 40, 96, 13);
+  const CudaWeight prepared = Prepare({&weight}, DType::kF16);
+  std::vector<float> numbers = Normal(14, 10 * 96);
+  DeviceFloats clean(*device_, DType::kF16, numbers);
+  numbers[3 * 96 + 5] = std::nanf("");
+  DeviceFloats input(*device_, DType::kF16, numbers);
+  const std::vector<float> want = Multiply(prepared, clean, 10, DType::kF32, scratch_);
+  const std::vector<float> got = Multiply(prepared, input, 10, DType::kF32, scratch_);
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (i / 40 == 3) {
+      EXPECT_TRUE(std::isnan(got[i]));
+    } else {
+      EXPECT_EQ(got[i], want[i]);
+    }
+  }
+}
+
+TEST_P(PackedGemmTest, EmbedDequantisesInFloat32) {
+  for (const WeightType type : kPackedTypes) {
+    SCOPED_TRACE(Traits(type).name);
+    const int64_t cols = ColsOf(type);
+    // The second part is a float type, and the third is packed in another type.
+    const bool k_quant = Traits(type).block_elements == 256;
+    const TestWeight parts[] = {
+        RandomWeight(type, 21, cols, 15), RandomWeight(WeightType::kF32, 3, cols, 16),
+        RandomWeight(k_quant ? WeightType::kQ6_K : WeightType::kQ8_0, 20, cols, 17)};
+    const CudaWeight weight = Prepare({&parts[0], &parts[1], &parts[2]}, DType::kBF16);
+    std::vector<float> values;
+    for (const TestWeight& part : parts) {
+      const bool is_float = testing::IsFloat(part.view.type);
+      const std::vector<float> rounded =
+          is_float ? Decode(DType::kBF16, Encode(DType::kBF16, part.values)) : part.values;
+      values.insert(values.end(), rounded.begin(), rounded.end());
+    }
+    const std::vector<int32_t> ids = {0, 7, 8, 15, 16, 20, 21, 23, 24, 35, 43, -1, 44};
+    const auto num_tokens = static_cast<int64_t>(ids.size());
+    DeviceArray<int32_t> tokens(*device_, ids);
+    DeviceFloats out(*device_, DType::kBF16,
+                     std::vector<float>(static_cast<size_t>(num_tokens * cols)));
+    ASSERT_TRUE(Embed(*device_, {.out = out.View({num_tokens, cols}),
+                                 .token_ids = TensorView(tokens.data(), DType::kI32, {num_tokens}),
+                                 .weight = &weight,
+                                 .scale = 1.7f})
+                    .ok());
+    const std::vector<float> got = out.ToHost();
+    std::vector<float> want;
+    for (size_t t = 0; t + 2 < ids.size(); ++t) {
+      for (int64_t i = 0; i < cols; ++i) {
+        want.push_back(1.7f * values[static_cast<size_t>(ids[t] * cols + i)]);
+      }
+    }
+    want = Decode(DType::kBF16, Encode(DType::kBF16, want));
+    const auto known = static_cast<std::ptrdiff_t>(want.size());
+    EXPECT_EQ(std::vector<float>(got.begin(), got.begin() + known), want);
+    EXPECT_TRUE(std::all_of(got.begin() + known, got.end(), [](float x) { return std::isnan(x); }));
+  }
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda
