@@ -17,7 +17,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "kernels/cuda/emulator/device_memory.h"
-#include "kernels/cuda/emulator/execution.h"
+#include "kernels/cuda/emulator/grid.h"
 #include "kernels/cuda/emulator/host_gemm.h"
 #include "kernels/cuda/emulator/tma.h"
 
@@ -145,13 +145,16 @@ class KernelCommand final : public Command {
     launch_.params = std::as_bytes(std::span(params_)).first(launch.params.size());
   }
   absl::Status Run() const override {
-    if (const void* const address = HostAddressIn(launch_.params, memory_); address != nullptr) {
-      return absl::InternalError(absl::StrFormat(
-          "a kernel's parameter points to %p, which is not memory of the device", address));
-    }
-    return RunGrid(
-        launch_.config, [this] { launch_.call(launch_.kernel, launch_.params.data()); }, execution_,
-        compute_capability_);
+    RETURN_IF_ERROR(CheckParams());
+    return Grid(launch_, execution_, compute_capability_).Run();
+  }
+  bool may_be_overlapped() const override { return true; }
+  absl::StatusOr<std::unique_ptr<Grid>> RunAhead() const override {
+    if (!launch_.config.overlaps_previous) return nullptr;
+    RETURN_IF_ERROR(CheckParams());
+    auto grid = std::make_unique<Grid>(launch_, execution_, compute_capability_);
+    RETURN_IF_ERROR(grid->RunAhead());
+    return grid;
   }
   bool Uses(const MemoryRange& memory) const override {
     return HasAddressIn(launch_.params, memory);
@@ -163,6 +166,13 @@ class KernelCommand final : public Command {
   struct alignas(128) Aligned {
     std::byte bytes[128];
   };
+
+  absl::Status CheckParams() const {
+    const void* const address = HostAddressIn(launch_.params, memory_);
+    if (address == nullptr) return absl::OkStatus();
+    return absl::InternalError(absl::StrFormat(
+        "a kernel's parameter points to %p, which is not memory of the device", address));
+  }
 
   KernelLaunch launch_;
   std::vector<Aligned> params_;
@@ -183,6 +193,7 @@ class GemmCommand final : public Command {
     HostGemm(args_);
     return absl::OkStatus();
   }
+  bool may_be_overlapped() const override { return true; }
   bool Uses(const MemoryRange& memory) const override {
     return std::ranges::any_of(Ranges(args_),
                                [&](const MemoryRange& range) { return range.Overlaps(memory); });

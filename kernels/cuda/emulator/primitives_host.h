@@ -189,8 +189,10 @@ void WgmmaWait(emulator::Where where = {}) {
   emulator::WaitWgmma(kInFlight, where);
 }
 
-inline void GridDependencyWait() { emulator::WaitForPreviousLaunch(); }
-// Does nothing, because the emulator runs kernels one after another.
+inline void GridDependencyWait(emulator::Where where = {}) {
+  emulator::WaitForPreviousLaunch(where);
+}
+// Does nothing, because the next launch always runs ahead (work_queue.h).
 inline void GridDependencyLaunch() {}
 
 }  // namespace quire::kernels::cuda

@@ -52,9 +52,9 @@ void MeetLanes(uint32_t mask, const void* in, void* out, WarpOperation operation
 
 uint32_t Ballot(uint32_t mask, bool predicate, Where where);
 
-// GridDependencyWait(). Emulated launches run one after another, so it need not wait. It records
-// the call, because a block of a launch with overlaps_previous must not end without one.
-void WaitForPreviousLaunch();
+// GridDependencyWait(). A block that runs ahead of the work before its launch waits here for this
+// work. A block of a launch with overlaps_previous must not end without this call.
+void WaitForPreviousLaunch(Where where);
 
 enum class ShuffleKind { kIndex, kXor, kUp, kDown };
 // Replaces `value`, of up to 16 bytes, by the value of the lane that `kind` and `argument` select.

@@ -110,6 +110,8 @@ PLANTED = [
     ("log-sum-exp without the maximum", ROWS, "softmax.maximum[h] + Log2(sum)", "Log2(sum)"),
 
     ("the launch before not waited for", MERGE, "GridDependencyWait();", ";"),
+    ("pieces read before the wait for the launch before", MERGE, "GridDependencyWait();",
+     "struct AtItsEnd { __device__ ~AtItsEnd() { GridDependencyWait(); } } const wait;"),
     ("parts merged without their weights", MERGE, "o.x += weight * x.x;", "o.x += x.x * inverse;"),
     ("merge without the sink", MERGE, "p.sinks != nullptr ? Exp2(p.sinks[head] * kLog2E - maximum) : 0.0f", "0.0f"),
     ("merge of the first head's sink", MERGE, "p.sinks[head] * kLog2E - maximum", "p.sinks[0] * kLog2E - maximum"),
