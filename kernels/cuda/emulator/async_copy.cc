@@ -33,6 +33,8 @@ void CopyQueue::ReadSources() {
 void IssueCopy(void* target, const void* source, int bytes, int source_bytes, Where where) {
   CheckShared(target, bytes, bytes, "the target of cp.async", where);
   CheckAligned(source, bytes, "the source of cp.async", where);
+  CountAccess(Access::kCopyTarget, target, bytes, where);
+  CountAccess(Access::kCopySource, source, source_bytes, where);
   ThreadBlock& block = ThreadBlock::current();
   std::memset(target, static_cast<int>(block.options().poison), bytes);
   block.thread().copies.Issue(target, source, bytes, source_bytes);

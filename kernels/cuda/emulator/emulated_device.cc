@@ -135,24 +135,25 @@ class FillCommand final : public Command {
 class KernelCommand final : public Command {
  public:
   KernelCommand(const KernelLaunch& launch, const ExecutionOptions& execution,
-                int compute_capability, const DeviceMemory& memory)
+                int compute_capability, const DeviceMemory& memory, AccessCounts* counts)
       : launch_(launch),
         params_((launch.params.size() + sizeof(Aligned) - 1) / sizeof(Aligned)),
         execution_(execution),
         compute_capability_(compute_capability),
-        memory_(memory) {
+        memory_(memory),
+        counts_(counts) {
     std::memcpy(params_.data(), launch.params.data(), launch.params.size());
     launch_.params = std::as_bytes(std::span(params_)).first(launch.params.size());
   }
   absl::Status Run() const override {
     RETURN_IF_ERROR(CheckParams());
-    return Grid(launch_, execution_, compute_capability_).Run();
+    return Grid(launch_, execution_, compute_capability_, counts_).Run();
   }
   bool may_be_overlapped() const override { return true; }
   absl::StatusOr<std::unique_ptr<Grid>> RunAhead() const override {
     if (!launch_.config.overlaps_previous) return nullptr;
     RETURN_IF_ERROR(CheckParams());
-    auto grid = std::make_unique<Grid>(launch_, execution_, compute_capability_);
+    auto grid = std::make_unique<Grid>(launch_, execution_, compute_capability_, counts_);
     RETURN_IF_ERROR(grid->RunAhead());
     return grid;
   }
@@ -179,6 +180,7 @@ class KernelCommand final : public Command {
   const ExecutionOptions execution_;
   const int compute_capability_;
   const DeviceMemory& memory_;
+  AccessCounts* const counts_;  // null: accesses are not counted
 };
 
 MemoryRange RangeOf(const void* data, int64_t rows, int64_t cols, int64_t stride, DType dtype) {
@@ -251,7 +253,9 @@ absl::Status WantDeviceMemory(std::string_view name) {
 }  // namespace
 
 EmulatedDevice::EmulatedDevice(const EmulatorOptions& options)
-    : execution_(options.execution), state_(std::make_shared<State>(options.execution.poison)) {
+    : execution_(options.execution),
+      counts_accesses_(options.counts_accesses),
+      state_(std::make_shared<State>(options.execution.poison)) {
   info_.name = "emulated device";
   info_.compute_capability = options.compute_capability;
   info_.num_sms = options.num_sms;
@@ -342,8 +346,9 @@ absl::StatusOr<int> EmulatedDevice::BlocksPerSm(const void*, const LaunchConfig&
 
 absl::Status EmulatedDevice::LaunchKernel(const KernelLaunch& launch) {
   RETURN_IF_ERROR(Validate(launch.config, info_));
+  AccessCounts* const counts = counts_accesses_ ? &access_counts_[launch.kernel] : nullptr;
   return Enqueue(std::make_shared<KernelCommand>(launch, execution_, info_.compute_capability,
-                                                 state_->memory));
+                                                 state_->memory, counts));
 }
 
 absl::Status EmulatedDevice::Gemm(const GemmArgs& args) {

@@ -18,7 +18,8 @@ int64_t NumBlocks(const Dim3& grid) { return int64_t{grid.x} * grid.y * grid.z; 
 
 }  // namespace
 
-Grid::Grid(const KernelLaunch& launch, const ExecutionOptions& options, int compute_capability)
+Grid::Grid(const KernelLaunch& launch, const ExecutionOptions& options, int compute_capability,
+           AccessCounts* counts)
     : config_(launch.config),
       options_(options),
       num_blocks_(NumBlocks(launch.config.grid)),
@@ -28,8 +29,13 @@ Grid::Grid(const KernelLaunch& launch, const ExecutionOptions& options, int comp
   for (int64_t i = 0; i < num_slots; ++i) {
     ExecutionOptions of_slot = options;
     of_slot.seed = options.seed * static_cast<uint64_t>(num_slots) + static_cast<uint64_t>(i);
-    slots_.push_back(std::make_unique<ThreadBlock>(launch, of_slot, compute_capability));
+    slots_.push_back(std::make_unique<ThreadBlock>(launch, of_slot, compute_capability, counts));
   }
+}
+
+Grid::~Grid() {
+  const EmulatorsOwn own;
+  slots_.clear();
 }
 
 Index3 Grid::IndexOf(int64_t number) const {

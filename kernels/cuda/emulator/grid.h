@@ -20,9 +20,11 @@ namespace quire::kernels::cuda::emulator {
 // the accesses of resident blocks. So a word that neighbouring blocks write is a race there.
 class Grid {
  public:
-  // `compute_capability` is that of the emulated chip, for example 90 for 9.0. `launch` must
-  // outlive the grid.
-  Grid(const KernelLaunch& launch, const ExecutionOptions& options, int compute_capability);
+  // `compute_capability` is that of the emulated chip, for example 90 for 9.0. Accesses are added
+  // to `counts`, unless it is null. `launch` and `counts` must outlive the grid.
+  Grid(const KernelLaunch& launch, const ExecutionOptions& options, int compute_capability,
+       AccessCounts* counts);
+  ~Grid();
 
   // Runs the first two to four blocks up to GridDependencyWait(). To be called before the work that
   // precedes the launch in its stream runs, and only for a launch with overlaps_previous.

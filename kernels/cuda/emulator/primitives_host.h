@@ -68,7 +68,7 @@ inline float Reciprocal(float value) { return 1.0f / value; }
 template <typename V>
 V LoadReadOnly(const void* from, emulator::Where where = {}) {
   static_assert(sizeof(V) == 4 || sizeof(V) == 8 || sizeof(V) == 16);
-  emulator::CheckAligned(from, sizeof(V), "a vector load", where);
+  emulator::CheckVectorLoad(from, sizeof(V), where);
   V value;
   std::memcpy(&value, from, sizeof(V));
   return value;
@@ -77,7 +77,7 @@ V LoadReadOnly(const void* from, emulator::Where where = {}) {
 template <typename V>
 void StoreVector(void* to, V value, emulator::Where where = {}) {
   static_assert(sizeof(V) == 4 || sizeof(V) == 8 || sizeof(V) == 16);
-  emulator::CheckAligned(to, sizeof(V), "a vector store", where);
+  emulator::CheckVectorStore(to, sizeof(V), where);
   std::memcpy(to, &value, sizeof(V));
 }
 

@@ -30,6 +30,25 @@ void CheckShared(const void* address, int64_t bytes, int64_t alignment, const ch
                  Where where);
 void CheckAligned(const void* address, int64_t alignment, const char* what, Where where);
 
+// The accesses that the emulator counts (access_counter.h).
+enum class Access {
+  // In shared memory. Banks are 4 bytes wide, and there are 32. A pass serves as many lanes as have
+  // 128 bytes together: the 8 rows of a matrix, for example. Lanes that access different words of
+  // one bank need a pass each.
+  kLdMatrix,
+  kSharedStore,  // StoreVector
+  kCopyTarget,   // CpAsync
+  // In global memory, whose sectors are 32 bytes.
+  kGlobalLoad,   // LoadReadOnly
+  kGlobalStore,  // StoreVector
+  kCopySource,   // CpAsync
+};
+// Counts an access of the running thread, if the device counts accesses.
+void CountAccess(Access access, const void* address, int bytes, Where where);
+// Checks and counts a load of a vector from global memory, and a store to global or shared memory.
+void CheckVectorLoad(const void* address, int bytes, Where where);
+void CheckVectorStore(const void* address, int bytes, Where where);
+
 // Faults if the compute capability of the chip is below 9.0. The error names the feature `what`,
 // which such a chip does not have.
 void RequireHopper(const char* what, Where where);

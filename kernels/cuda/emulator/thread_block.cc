@@ -33,10 +33,11 @@ std::string Describe(Where where) {
 }  // namespace
 
 ThreadBlock::ThreadBlock(const KernelLaunch& launch, const ExecutionOptions& options,
-                         int compute_capability)
+                         int compute_capability, AccessCounts* counts)
     : launch_(launch),
       options_(options),
       compute_capability_(compute_capability),
+      counts_(counts),
       shared_memory_(launch.config.shared_bytes),
       random_(options.seed),
       previous_launch_has_ended_(!launch.config.overlaps_previous) {
@@ -77,7 +78,10 @@ absl::Status ThreadBlock::Advance() {
       failure_ = absl::InternalError(DescribeDeadlock());
     }
   }
-  if (has_ended() && failure_.ok()) failure_ = CheckEnd();
+  if (has_ended() && failure_.ok()) {
+    WarpsHaveMet();
+    failure_ = CheckEnd();
+  }
   current_block = nullptr;
   return failure_;
 }
@@ -100,6 +104,7 @@ void ThreadBlock::Start(Index3 block_index) {
   for (Thread& thread : threads_) thread.state = Thread::State::kReady;
   warps_.assign((threads_.size() + kWarpSize - 1) / kWarpSize, Warp{});
   warpgroups_.assign(threads_.size() / kWarpgroupSize + 1, Warpgroup{});
+  accesses_.resize(warps_.size());
   const uint32_t missing = static_cast<uint32_t>(-num_live_) % kWarpSize;
   if (missing != 0) warps_.back().ended = ~uint32_t{0} << (kWarpSize - missing);
   shared_memory_.Fill(options_.poison);
@@ -235,6 +240,22 @@ void ThreadBlock::WaitForPreviousLaunch(Where where) {
   TsanAcquire(&previous_);
 }
 
+void ThreadBlock::CountAccess(Access access, const void* address, int bytes, Where where) {
+  if (counts_ == nullptr) return;
+  const EmulatorsOwn own;
+  accesses_[static_cast<size_t>(running_->warp)].Add(access, running_->lane, address, bytes, where);
+}
+
+void ThreadBlock::LanesHaveMet(int warp, uint32_t mask) {
+  if (counts_ == nullptr || (mask | warps_[warp].ended) != ~uint32_t{0}) return;
+  accesses_[static_cast<size_t>(warp)].CountInto(*counts_);
+}
+
+void ThreadBlock::WarpsHaveMet() {
+  if (counts_ == nullptr) return;
+  for (WarpAccesses& accesses : accesses_) accesses.CountInto(*counts_);
+}
+
 void ThreadBlock::PreviousLaunchHasEnded() {
   TsanRelease(&previous_);
   previous_launch_has_ended_ = true;
@@ -244,6 +265,7 @@ void ThreadBlock::PreviousLaunchHasEnded() {
 }
 
 void ThreadBlock::OpenBarrier(Barrier& barrier) {
+  if (barrier.num_threads == 0) WarpsHaveMet();
   OrderMemory(barrier.arrived);
   for (Thread* thread : barrier.arrived) Wake(*thread);
   barrier.arrived.clear();
@@ -291,6 +313,21 @@ void CheckAligned(const void* address, int64_t alignment, const char* what, Wher
   if (reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(alignment) != 0) {
     Fault(absl::StrCat(what, " is not ", alignment, "-byte aligned"), where);
   }
+}
+
+void CountAccess(Access access, const void* address, int bytes, Where where) {
+  ThreadBlock::current().CountAccess(access, address, bytes, where);
+}
+
+void CheckVectorLoad(const void* address, int bytes, Where where) {
+  CheckAligned(address, bytes, "a vector load", where);
+  CountAccess(Access::kGlobalLoad, address, bytes, where);
+}
+
+void CheckVectorStore(const void* address, int bytes, Where where) {
+  CheckAligned(address, bytes, "a vector store", where);
+  const bool shared = ThreadBlock::current().shared_memory().Contains(address, bytes);
+  CountAccess(shared ? Access::kSharedStore : Access::kGlobalStore, address, bytes, where);
 }
 
 void CheckShared(const void* address, int64_t bytes, int64_t alignment, const char* what,

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/emulator/access_counter.h"
 #include "kernels/cuda/emulator/async_copy.h"
 #include "kernels/cuda/emulator/fiber.h"
 #include "kernels/cuda/emulator/poison.h"
@@ -89,7 +90,9 @@ using Delivery = std::function<void()>;
 // A ThreadBlock runs several blocks of a launch, one after another. `launch` must outlive it.
 class ThreadBlock {
  public:
-  ThreadBlock(const KernelLaunch& launch, const ExecutionOptions& options, int compute_capability);
+  // The accesses are added to `counts`, unless it is null.
+  ThreadBlock(const KernelLaunch& launch, const ExecutionOptions& options, int compute_capability,
+              AccessCounts* counts);
   ThreadBlock(const ThreadBlock&) = delete;
   ThreadBlock& operator=(const ThreadBlock&) = delete;
 
@@ -128,6 +131,9 @@ class ThreadBlock {
   static void OrderMemory(const Members& members);
 
   void ArriveAtBarrier(int id, int num_threads, Where where);
+  void CountAccess(Access access, const void* address, int bytes, Where where);
+  // Called when lanes have met, with a mask of those lanes.
+  void LanesHaveMet(int warp, uint32_t mask);
   void DeliverLater(Delivery delivery) { deliveries_.push_back(std::move(delivery)); }
   void WaitForPreviousLaunch(Where where);
 
@@ -152,11 +158,14 @@ class ThreadBlock {
   void DeliverOne();
   void FinishThread();
   void OpenBarrier(Barrier& barrier);
+  void WarpsHaveMet();
   std::string DescribeDeadlock() const;
 
   const KernelLaunch& launch_;
   const ExecutionOptions options_;
   const int compute_capability_;
+  AccessCounts* const counts_;
+  std::vector<WarpAccesses> accesses_;  // of each warp
   SharedMemoryImage shared_memory_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;

@@ -38,7 +38,10 @@ KERNELS = {
     f"{HERE}/tile_product.cuh": [(f"{HERE}/tile_product_test.cu", "cuda_tile_product_test")],
     f"{HERE}/hopper_prefill.cuh": [(f"{HERE}/hopper_prefill_test.cu", "cuda_hopper_prefill_test")],
     **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test")]
-       for part in ("paged_attention", "attn_tiles", "attn_products", "attn_softmax", "attn_rows", "attn_exchange")},
+       for part in ("paged_attention", "attn_products", "attn_softmax", "attn_rows")},
+    **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
+                              (ATTENTION_UNIT, "cuda_access_counter_test")]
+       for part in ("attn_tiles", "attn_exchange")},
     f"{CUDA}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),
                                (ATTENTION_UNIT, "cuda_paged_attention_test")],
     PLAN: [(PLAN, "cuda_attention_plan_test"), (PLAN, "cuda_paged_attention_test")],
