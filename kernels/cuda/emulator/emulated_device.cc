@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,15 +20,27 @@
 #include "kernels/cuda/emulator/device_memory.h"
 #include "kernels/cuda/emulator/grid.h"
 #include "kernels/cuda/emulator/host_gemm.h"
+#include "kernels/cuda/emulator/sanitizers.h"
 #include "kernels/cuda/emulator/tma.h"
 
 namespace quire::kernels::cuda::emulator {
 
 struct EmulatedDevice::State {
-  explicit State(Poison poison) : queue(poison) {}
+  explicit State(Poison of_fresh_memory) : poison(of_fresh_memory), queue(poison) {}
+  ~State() { ShrinkQuarantine(0); }
 
+  // Frees memory of the device.
+  void Free(void* data, int64_t bytes, bool sparse);
+  // Frees the oldest memory in quarantine until at most `most_bytes` are there.
+  void ShrinkQuarantine(int64_t most_bytes);
+
+  const Poison poison;
   DeviceMemory memory;
   WorkQueue queue;
+  // Freed memory, oldest first, whose addresses are not used again yet. It holds poison, and
+  // AddressSanitizer reports every access to it.
+  std::deque<std::pair<void*, int64_t>> quarantine;
+  int64_t quarantine_bytes = 0;
 };
 
 namespace {
@@ -146,13 +159,13 @@ class KernelCommand final : public Command {
     launch_.params = std::as_bytes(std::span(params_)).first(launch.params.size());
   }
   absl::Status Run() const override {
-    RETURN_IF_ERROR(CheckParams());
+    RETURN_IF_ERROR(CheckAddresses(launch_.params, memory_));
     return Grid(launch_, execution_, compute_capability_, counts_).Run();
   }
   bool may_be_overlapped() const override { return true; }
   absl::StatusOr<std::unique_ptr<Grid>> RunAhead() const override {
     if (!launch_.config.overlaps_previous) return nullptr;
-    RETURN_IF_ERROR(CheckParams());
+    RETURN_IF_ERROR(CheckAddresses(launch_.params, memory_));
     auto grid = std::make_unique<Grid>(launch_, execution_, compute_capability_, counts_);
     RETURN_IF_ERROR(grid->RunAhead());
     return grid;
@@ -167,13 +180,6 @@ class KernelCommand final : public Command {
   struct alignas(128) Aligned {
     std::byte bytes[128];
   };
-
-  absl::Status CheckParams() const {
-    const void* const address = HostAddressIn(launch_.params, memory_);
-    if (address == nullptr) return absl::OkStatus();
-    return absl::InternalError(absl::StrFormat(
-        "a kernel's parameter points to %p, which is not memory of the device", address));
-  }
 
   KernelLaunch launch_;
   std::vector<Aligned> params_;
@@ -250,7 +256,33 @@ absl::Status WantDeviceMemory(std::string_view name) {
       absl::StrCat(base::ToAbsl(name), ": want memory of the device, all of it in one allocation"));
 }
 
+constexpr int64_t kMostQuarantineBytes = int64_t{16} << 20;
+
 }  // namespace
+
+void EmulatedDevice::State::Free(void* data, int64_t bytes, bool sparse) {
+  queue.WillBeFreed({static_cast<const char*>(data), bytes});
+  memory.Remove(data);
+  if (sparse) {
+    munmap(data, static_cast<size_t>(bytes));
+    return;
+  }
+  std::memset(data, static_cast<int>(poison), static_cast<size_t>(bytes));
+  AsanPoison(data, static_cast<size_t>(bytes));
+  quarantine.emplace_back(data, bytes);
+  quarantine_bytes += bytes;
+  ShrinkQuarantine(kMostQuarantineBytes);
+}
+
+void EmulatedDevice::State::ShrinkQuarantine(int64_t most_bytes) {
+  while (quarantine_bytes > most_bytes) {
+    const auto [data, bytes] = quarantine.front();
+    quarantine.pop_front();
+    quarantine_bytes -= bytes;
+    AsanUnpoison(data, static_cast<size_t>(bytes));
+    std::free(data);
+  }
+}
 
 EmulatedDevice::EmulatedDevice(const EmulatorOptions& options)
     : execution_(options.execution),
@@ -288,13 +320,7 @@ absl::StatusOr<DeviceBuffer> EmulatedDevice::Allocate(int64_t bytes) {
                    sparse ? AllocateSparse(bytes) : AllocateFilled(bytes, execution_.poison));
   state_->memory.Add(memory, bytes, sparse);
   return DeviceBuffer(memory, bytes, [state = state_, bytes, sparse](void* data) {
-    state->queue.WillBeFreed({static_cast<const char*>(data), bytes});
-    state->memory.Remove(data);
-    if (sparse) {
-      munmap(data, static_cast<size_t>(bytes));
-    } else {
-      std::free(data);
-    }
+    state->Free(data, bytes, sparse);
   });
 }
 

@@ -35,6 +35,9 @@ class EmulatedDevice : public Device {
   // Returns memory filled with poison, because no caller may rely on its content. Only enqueued
   // work may access the memory. AddressSanitizer reports every access by host code.
   //
+  // Memory that is freed becomes poison. Its addresses are not used again for a while, so a kernel
+  // with a stale address in its parameters is a fault.
+  //
   // An allocation of 256 MiB or more is neither filled nor guarded by AddressSanitizer. The system
   // provides memory only for its used pages, so a cache of more than 2^31 elements can be tested.
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
