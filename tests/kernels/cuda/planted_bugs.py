@@ -9,6 +9,8 @@ SOFTMAX = f"{CUDA}/attn_softmax.cuh"
 ROWS = f"{CUDA}/attn_rows.cuh"
 EXCHANGE = f"{CUDA}/attn_exchange.cuh"
 MERGE = f"{CUDA}/attn_merge.cuh"
+ATTENTION_HOST = f"{CUDA}/paged_attention.cu"
+WEIGHT_UPLOAD = f"{CUDA}/weight_upload.cc"
 REFERENCE = f"{CUDA}/attention_reference.cuh"
 PLAN = f"{CUDA}/attention_plan.cc"
 DECODES = f"{CUDA}/plan_decodes.cuh"
@@ -186,7 +188,30 @@ PLANTED = [
     ("the scale left out", f"{CUDA}/embed.cuh", "values[j] *= scale;", ";"),
     ("the last of equals", f"{CUDA}/argmax.cuh", "b.index < a.index", "b.index > a.index"),
 
+    # Time: bugs that only work that runs late shows. One more is among those of the merge.
+    ("a plan uploaded from where the plan before still is", ATTENTION_HOST,
+     "uploaded.last_staging = 1 - uploaded.last_staging;", ";"),
+    ("a piece of weights filled before it was copied", WEIGHT_UPLOAD,
+     "if (piece.is_in_flight) RETURN_IF_ERROR(device_.Wait(*piece.copied));", ";"),
+
     # Scale: bugs that only many experts, heads, blocks or elements show.
+    ("at most 16 pieces merged", MERGE, "const AttentionMerge merge = p.merges[blockIdx.x];",
+     "AttentionMerge merge = p.merges[blockIdx.x];\n  merge.num_items = std::min(merge.num_items, 16);"),
+    ("blocks beyond 16 not launched", ATTENTION_HOST, "{.grid = {static_cast<unsigned>(part.num_blocks)},",
+     "{.grid = {static_cast<unsigned>(std::min<int64_t>(part.num_blocks, 16))},"),
+    ("V of 16 KV heads looked for too near", ATTENTION_HOST,
+     "args.kv_cache.values.data<T>() - args.kv_cache.keys.data<T>(),",
+     "args.kv_cache.values.data<T>() - args.kv_cache.keys.data<T>() - "
+     "(args.kv_cache.num_kv_heads() >= 16 ? block_size * head_dim : 0),"),
+    ("32 bits for a place in Q", ROWS, "place[i % 2] * (kDepthSteps * 16)",
+     "static_cast<int32_t>(place[i % 2] * (kDepthSteps * 16))"),
+    ("32 bits for a place in the output or the partial results", ROWS,
+     "(item.partial < 0 ? out_row : partial_row) * Shape::kHeadDim",
+     "static_cast<int32_t>((item.partial < 0 ? out_row : partial_row) * Shape::kHeadDim)"),
+    ("32 bits for a place in the pieces", MERGE, "p.partial_out + from * p.head_dim + d",
+     "p.partial_out + static_cast<int32_t>(from * p.head_dim) + d"),
+    ("32 bits for a place in the merged output", MERGE, "p.out + (token * p.num_heads + head) * p.head_dim + d",
+     "p.out + static_cast<int32_t>((token * p.num_heads + head) * p.head_dim) + d"),
     ("a thread counts the first of its choices", ROUTING, "i < end; ++i) {\n    const int32_t chosen",
      "i < std::min(begin + 1, end); ++i) {\n    const int32_t chosen"),
     ("expert ids past 127 wrap", ROUTING, "const int32_t chosen = p.experts[i];",
