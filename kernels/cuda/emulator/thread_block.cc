@@ -99,6 +99,7 @@ absl::Status ThreadBlock::CheckEnd() const {
 
 void ThreadBlock::Start(Index3 block_index) {
   index_ = block_index;
+  end_of_block_ = 1 - end_of_block_;
   num_live_ = static_cast<int>(threads_.size());
   waited_for_previous_launch_ = false;
   for (Thread& thread : threads_) thread.state = Thread::State::kReady;
@@ -161,9 +162,10 @@ void ThreadBlock::ThreadMain() {
   for (;;) {
     ThreadBlock& block = current();
     TsanAcquire(&block.start_);
-    TsanAcquire(&block.end_);
+    const size_t end = block.end_of_block_;
+    TsanAcquire(&block.ends_[1 - end]);
     block.launch_.call(block.launch_.kernel, block.launch_.params.data());
-    TsanRelease(&block.end_);
+    TsanRelease(&block.ends_[end]);
     block.FinishThread();
   }
 }

@@ -108,7 +108,9 @@ class ThreadBlock {
   // To be called when the preceding work has ended. From then on no thread waits for it.
   void PreviousLaunchHasEnded();
   // Orders the accesses of all threads before those that the host makes from now on.
-  void OrderBeforeHost() { TsanAcquire(&end_); }
+  void OrderBeforeHost() {
+    for (const char& end : ends_) TsanAcquire(&end);
+  }
 
   // Returns the block that runs on this CPU thread.
   static ThreadBlock& current();
@@ -176,6 +178,7 @@ class ThreadBlock {
   std::array<Barrier, kNumBarriers> barriers_;
   std::vector<Delivery> deliveries_;
   Index3 index_ = {};
+  size_t end_of_block_ = 0;  // the place in ends_
   int num_live_ = 0;
   bool previous_launch_has_ended_;
   bool waited_for_previous_launch_ = false;
@@ -185,11 +188,12 @@ class ThreadBlock {
   absl::Status failure_;
   // ThreadSanitizer synchronizes on the addresses of these members. start_ orders the host's work
   // before the launch before the work of each thread. previous_ does so for the work of the launch
-  // before, where a thread waits for it. end_ orders the work of a block before the next block that
-  // runs here, because the two have the same shared memory.
+  // before, where a thread waits for it. ends_ order the work of a block before the next block that
+  // runs here, because the two have the same shared memory. Blocks take turns with the two ends, so
+  // that a thread is not ordered after one of its own block that has ended before it begins.
   char start_ = 0;
   char previous_ = 0;
-  char end_ = 0;
+  std::array<char, 2> ends_ = {};
 };
 
 template <typename Members>

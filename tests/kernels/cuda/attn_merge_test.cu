@@ -46,7 +46,7 @@ void LaunchMerge(kernels::cuda::Device& device, const std::vector<float>& partia
   params.partial_out = to.data();
   params.partial_lse = to.data() + partial_out.size();
   EXPECT_TRUE(kernels::cuda::Launch(
-                  device, {.grid = {static_cast<unsigned>(num_words + 127) / 128}, .block = {128}},
+                  device, {.grid = {static_cast<unsigned>(num_words + 31) / 32}, .block = {32}},
                   &CopyWords, {.from = from.data(), .to = to.data(), .num_words = num_words})
                   .ok());
   EXPECT_TRUE(

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 
-from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, HERE, PLAN, PLANTED, REFERENCE, WEIGHT_UPLOAD
+from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, HERE, PLAN, PLANTED, REFERENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
@@ -65,7 +65,6 @@ for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("em
 # Maps host code, in which only the bugs of planted_bugs.py are planted, to the same pairs.
 HOST_CODE = {
     ATTENTION_HOST: [(ATTENTION_UNIT, "cuda_attention_path_test"), (ATTENTION_UNIT, "cuda_attention_scale_test")],
-    WEIGHT_UPLOAD: [(WEIGHT_UPLOAD, "cuda_backend_test")],
 }
 TESTS = {**KERNELS, **HOST_CODE}
 # Attention kernels of these head_dims are compiled with the mutant. The other kernels come from the library,
