@@ -16,7 +16,7 @@ std::vector<uintptr_t> DistinctUnits(std::span<const LaneAccess> lanes, int unit
     }
   }
   std::ranges::sort(units);
-  units.erase(std::ranges::unique(units).begin(), units.end());
+  units.erase(std::unique(units.begin(), units.end()), units.end());
   return units;
 }
 

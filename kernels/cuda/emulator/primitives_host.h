@@ -96,6 +96,7 @@ void CpAsyncWait() {
 // is atomic.
 template <typename T>
 T AtomicAdd(T* to, T value) {
+  emulator::LetOthersRun();
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 

@@ -55,6 +55,9 @@ void RequireHopper(const char* what, Where where);
 
 int Lane();
 
+// Lets other threads and other blocks run now and then, if threads run in random order.
+void LetOthersRun();
+
 // __syncthreads. All threads that have not ended must call it, all at the same line.
 void SyncThreads(Where where);
 // bar.sync of barrier `id`, 1 to 15, for `num_threads` threads, a multiple of 32. The threads may

@@ -242,6 +242,11 @@ void ThreadBlock::WaitForPreviousLaunch(Where where) {
   TsanAcquire(&previous_);
 }
 
+void ThreadBlock::LetOthersRun() {
+  const EmulatorsOwn own;
+  if (options_.order == ThreadOrder::kRandom && random_() % 4 == 0) Suspend();
+}
+
 void ThreadBlock::CountAccess(Access access, const void* address, int bytes, Where where) {
   if (counts_ == nullptr) return;
   const EmulatorsOwn own;
@@ -349,6 +354,8 @@ void RequireHopper(const char* what, Where where) {
 }
 
 void WaitForPreviousLaunch(Where where) { ThreadBlock::current().WaitForPreviousLaunch(where); }
+
+void LetOthersRun() { ThreadBlock::current().LetOthersRun(); }
 
 int Lane() { return ThreadBlock::current().thread().lane; }
 

@@ -138,6 +138,7 @@ class ThreadBlock {
   void LanesHaveMet(int warp, uint32_t mask);
   void DeliverLater(Delivery delivery) { deliveries_.push_back(std::move(delivery)); }
   void WaitForPreviousLaunch(Where where);
+  void LetOthersRun();
 
   [[noreturn]] void Fail(std::string message, Where where);
 

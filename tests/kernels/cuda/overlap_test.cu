@@ -153,6 +153,27 @@ __global__ void CountsBlocksBetweenBarriers(const __grid_constant__ Params p) {
   p.out[blockIdx.x] = 2.0f;
 }
 
+// Each thread takes 8 tickets, and writes how many others came between its first and its last.
+__global__ void TakesTickets(const __grid_constant__ Params p) {
+  int* const next = reinterpret_cast<int*>(p.out);
+  const int first = AtomicAdd(next, 1);
+  int last = first;
+  for (int i = 1; i < 8; ++i) last = AtomicAdd(next, 1);
+  p.out[1 + blockIdx.x] = static_cast<float>(last - first - 7);
+}
+
+TEST(OverlapOrderTest, AtomicsOfBlocksInterleaveInRandomOrder) {
+  for (const ThreadOrder order : kAllThreadOrders) {
+    const auto device = MakeDevice(order);
+    DeviceArray<float> out(*device, std::vector<float>(9, 0.0f));
+    ASSERT_TRUE(
+        Launch(*device, {.grid = {8}, .block = {1}}, &TakesTickets, {.out = out.data()}).ok());
+    const std::vector<float> host = out.ToHost();
+    const float most = *std::max_element(host.begin() + 1, host.end());
+    EXPECT_EQ(most > 0.0f, order == ThreadOrder::kRandom) << most;
+  }
+}
+
 TEST(OverlapOrderTest, BlocksAreResidentTogetherInRandomOrder) {
   for (uint64_t seed = 0; seed < 3; ++seed) {
     const auto device = MakeDevice(ThreadOrder::kRandom, seed);
