@@ -16,8 +16,8 @@ namespace quire::kernels::cuda::emulator {
 
 // Blocks start by ascending number for ThreadOrder::kForward and by descending number for
 // kReverse, one after another. With kRandom two to four blocks are resident, and they take turns at
-// random. Under ThreadSanitizer at least two blocks are resident in every order, and nothing orders
-// the accesses of resident blocks. So a word that neighbouring blocks write is a race there.
+// random. Under ThreadSanitizer two blocks are resident in every order, and nothing orders the
+// accesses of resident blocks. So a word that neighbouring blocks write is a race there.
 class Grid {
  public:
   // `compute_capability` is that of the emulated chip, for example 90 for 9.0. Accesses are added
@@ -37,8 +37,7 @@ class Grid {
   Index3 IndexOf(int64_t number) const;
   // Starts blocks in all slots that are free.
   void StartBlocks();
-  // Returns a block that has not ended, or null if all have.
-  ThreadBlock* Choose();
+  bool HaveAllEnded() const;
 
   const LaunchConfig config_;
   const ExecutionOptions options_;
@@ -46,7 +45,6 @@ class Grid {
   int64_t num_started_ = 0;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<ThreadBlock>> slots_;
-  ThreadBlock* chosen_ = nullptr;
 };
 
 }  // namespace quire::kernels::cuda::emulator

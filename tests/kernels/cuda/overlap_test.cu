@@ -21,6 +21,7 @@ namespace {
 
 using namespace kernels::cuda;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kSize = 192;
@@ -131,8 +132,8 @@ __global__ void AllWriteTheSame(const __grid_constant__ Params p) {
 
 TEST(OverlapOrderTest, TheLastBlockToWriteDependsOnTheOrder) {
   std::set<float> last;
-  for (const ThreadOrder order : kAllThreadOrders) {
-    const auto device = MakeDevice(order, /*seed=*/2);
+  for (uint64_t seed = 0; seed < 9; ++seed) {
+    const auto device = MakeDevice(kAllThreadOrders[seed % 3], seed);
     DeviceArray<float> out(*device, 64);
     ASSERT_TRUE(
         Launch(*device, {.grid = {8}, .block = {64}}, &AllWriteTheSame, {.out = out.data()}).ok());
@@ -151,6 +152,28 @@ __global__ void CountsBlocksBetweenBarriers(const __grid_constant__ Params p) {
   for (unsigned i = 0; i < gridDim.x; ++i) between += p.out[i] == 1.0f ? 1.0f : 0.0f;
   p.out[gridDim.x + blockIdx.x] = between - 1.0f;
   p.out[blockIdx.x] = 2.0f;
+}
+
+// Each block takes a ticket after its wait.
+__global__ void TakesATicket(const __grid_constant__ Params p) {
+  GridDependencyWait();
+  p.out[1 + blockIdx.x] = static_cast<float>(AtomicAdd(reinterpret_cast<int*>(p.out), 1));
+}
+
+TEST(OverlapOrderTest, BlocksRunByTheirNumbersUnlessInRandomOrder) {
+  for (const bool overlaps : {false, true}) {
+    const auto tickets = [&](ThreadOrder order) {
+      const auto device = MakeDevice(order);
+      DeviceArray<float> out(*device, std::vector<float>(9, 0.0f));
+      EXPECT_TRUE(Launch(*device, {.grid = {8}, .block = {1}, .overlaps_previous = overlaps},
+                         &TakesATicket, {.out = out.data()})
+                      .ok());
+      const std::vector<float> host = out.ToHost();
+      return std::vector<float>(host.begin() + 1, host.end());
+    };
+    EXPECT_THAT(tickets(ThreadOrder::kForward), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+    EXPECT_THAT(tickets(ThreadOrder::kReverse), ElementsAre(7, 6, 5, 4, 3, 2, 1, 0));
+  }
 }
 
 // Each thread takes 8 tickets, and writes how many others came between its first and its last.
@@ -230,9 +253,11 @@ class OverlapRaceTest : public ::testing::Test {
   }
 };
 
-// Each block writes the same words, with a plain store or atomically.
+// Each block writes the same words, with a plain store in variant 0 and atomically in variant 1. In
+// variant 2 only the last two blocks write.
 __global__ void AllWrite(const __grid_constant__ Params p) {
   if (p.variant == 0) p.out[threadIdx.x] = 1.0f;
+  if (p.variant == 2 && blockIdx.x >= gridDim.x - 2) p.out[threadIdx.x] = 1.0f;
   if (p.variant == 1) AtomicAdd(reinterpret_cast<int*>(p.out + threadIdx.x), 1);
 }
 
@@ -247,6 +272,7 @@ TEST_F(OverlapRaceTest, ThreadSanitizerSeesBlocksThatWriteTheSameWords) {
   };
   for (const ThreadOrder order : kAllThreadOrders) {
     ExpectRace([&] { run(0, order); });
+    ExpectRace([&] { run(2, order); });
     run(1, order);
   }
 }
