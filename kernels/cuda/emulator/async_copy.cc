@@ -16,15 +16,25 @@ void CopyQueue::WaitFor(int in_flight) {
   for (; done < copies_.size() && copies_[done].group < first_in_flight; ++done) {
     const Copy& copy = copies_[done];
     auto* target = static_cast<unsigned char*>(copy.target);
-    std::memcpy(target, copy.source, copy.source_bytes);
+    std::memcpy(target, copy.is_early ? copy.early.data() : copy.source, copy.source_bytes);
     std::memset(target + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
   }
   copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(done));
 }
 
+void CopyQueue::ReadSources() {
+  for (Copy& copy : copies_) {
+    if (copy.is_early) continue;
+    std::memcpy(copy.early.data(), copy.source, copy.source_bytes);
+    copy.is_early = true;
+  }
+}
+
 void IssueCopy(void* target, const void* source, int bytes, int source_bytes, Where where) {
   CheckShared(target, bytes, bytes, "the target of cp.async", where);
   CheckAligned(source, bytes, "the source of cp.async", where);
+  CountAccess(Access::kCopyTarget, target, bytes, where);
+  CountAccess(Access::kCopySource, source, source_bytes, where);
   ThreadBlock& block = ThreadBlock::current();
   std::memset(target, static_cast<int>(block.options().poison), bytes);
   block.thread().copies.Issue(target, source, bytes, source_bytes);

@@ -8,6 +8,8 @@
 
 #include <sys/mman.h>
 
+#include "absl/strings/str_format.h"
+
 #include "kernels/cuda/clear_padding.h"
 #include "kernels/cuda/emulator/sanitizers.h"
 
@@ -36,6 +38,9 @@ bool IsMapped(const void* address) {
 }  // namespace
 
 void DeviceMemory::Add(void* data, int64_t bytes, bool sparse) {
+  std::erase_if(removed_, [&](const auto& range) {
+    return MemoryRange{range.first, range.second}.Overlaps({static_cast<char*>(data), bytes});
+  });
   allocations_[static_cast<const char*>(data)] = {.bytes = bytes, .sparse = sparse};
   if (!sparse) AsanPoison(data, static_cast<size_t>(bytes));
 }
@@ -43,6 +48,7 @@ void DeviceMemory::Add(void* data, int64_t bytes, bool sparse) {
 void DeviceMemory::Remove(void* data) {
   const auto it = allocations_.find(static_cast<const char*>(data));
   if (!it->second.sparse) AsanUnpoison(data, static_cast<size_t>(it->second.bytes));
+  removed_[it->first] = it->second.bytes;
   allocations_.erase(it);
 }
 
@@ -52,6 +58,12 @@ bool DeviceMemory::Has(const void* data, int64_t bytes) const {
   if (after == allocations_.begin()) return false;
   const auto& [begin, allocation] = *std::prev(after);
   return first - begin <= allocation.bytes - bytes;
+}
+
+bool DeviceMemory::WasRemoved(const void* data) const {
+  const auto* const address = static_cast<const char*>(data);
+  const auto after = removed_.upper_bound(address);
+  return after != removed_.begin() && address - std::prev(after)->first < std::prev(after)->second;
 }
 
 DeviceMemory::Work::Work(const DeviceMemory& memory) : memory_(memory) {
@@ -66,15 +78,20 @@ DeviceMemory::Work::~Work() {
   }
 }
 
-const void* HostAddressIn(std::span<const std::byte> params, const DeviceMemory& memory) {
-  // A word below this limit does not count as a host address. It may be a number, a pair of small
+absl::Status CheckAddresses(std::span<const std::byte> params, const DeviceMemory& memory) {
+  // A word below this limit does not count as an address. It may be a number, a pair of small
   // numbers, or an address in the memory that a sanitizer keeps for itself.
   constexpr uintptr_t kLeastAddress = uintptr_t{1} << 45;
-  if (!kClearsPadding) return nullptr;
-  return FindWord(params, [&](const void* word) {
+  if (!kClearsPadding) return absl::OkStatus();
+  const void* const stray = FindWord(params, [&](const void* word) {
     return reinterpret_cast<uintptr_t>(word) >= kLeastAddress && !memory.Has(word) &&
-           IsMapped(word);
+           (memory.WasRemoved(word) || IsMapped(word));
   });
+  if (stray == nullptr) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrFormat("a kernel's parameter points to %p, which is %s", stray,
+                      memory.WasRemoved(stray) ? "memory of the device that was freed"
+                                               : "not memory of the device"));
 }
 
 bool HasAddressIn(std::span<const std::byte> params, const MemoryRange& range) {

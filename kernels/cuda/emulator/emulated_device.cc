@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -17,17 +18,29 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "kernels/cuda/emulator/device_memory.h"
-#include "kernels/cuda/emulator/execution.h"
+#include "kernels/cuda/emulator/grid.h"
 #include "kernels/cuda/emulator/host_gemm.h"
+#include "kernels/cuda/emulator/sanitizers.h"
 #include "kernels/cuda/emulator/tma.h"
 
 namespace quire::kernels::cuda::emulator {
 
 struct EmulatedDevice::State {
-  explicit State(Poison poison) : queue(poison) {}
+  explicit State(Poison of_fresh_memory) : poison(of_fresh_memory), queue(poison) {}
+  ~State() { ShrinkQuarantine(0); }
 
+  // Frees memory of the device.
+  void Free(void* data, int64_t bytes, bool sparse);
+  // Frees the oldest memory in quarantine until at most `most_bytes` are there.
+  void ShrinkQuarantine(int64_t most_bytes);
+
+  const Poison poison;
   DeviceMemory memory;
   WorkQueue queue;
+  // Freed memory, oldest first, whose addresses are not used again yet. It holds poison, and
+  // AddressSanitizer reports every access to it.
+  std::deque<std::pair<void*, int64_t>> quarantine;
+  int64_t quarantine_bytes = 0;
 };
 
 namespace {
@@ -135,23 +148,27 @@ class FillCommand final : public Command {
 class KernelCommand final : public Command {
  public:
   KernelCommand(const KernelLaunch& launch, const ExecutionOptions& execution,
-                int compute_capability, const DeviceMemory& memory)
+                int compute_capability, const DeviceMemory& memory, AccessCounts* counts)
       : launch_(launch),
         params_((launch.params.size() + sizeof(Aligned) - 1) / sizeof(Aligned)),
         execution_(execution),
         compute_capability_(compute_capability),
-        memory_(memory) {
+        memory_(memory),
+        counts_(counts) {
     std::memcpy(params_.data(), launch.params.data(), launch.params.size());
     launch_.params = std::as_bytes(std::span(params_)).first(launch.params.size());
   }
   absl::Status Run() const override {
-    if (const void* const address = HostAddressIn(launch_.params, memory_); address != nullptr) {
-      return absl::InternalError(absl::StrFormat(
-          "a kernel's parameter points to %p, which is not memory of the device", address));
-    }
-    return RunGrid(
-        launch_.config, [this] { launch_.call(launch_.kernel, launch_.params.data()); }, execution_,
-        compute_capability_);
+    RETURN_IF_ERROR(CheckAddresses(launch_.params, memory_));
+    return Grid(launch_, execution_, compute_capability_, counts_).Run();
+  }
+  bool may_be_overlapped() const override { return true; }
+  absl::StatusOr<std::unique_ptr<Grid>> RunAhead() const override {
+    if (!launch_.config.overlaps_previous) return nullptr;
+    RETURN_IF_ERROR(CheckAddresses(launch_.params, memory_));
+    auto grid = std::make_unique<Grid>(launch_, execution_, compute_capability_, counts_);
+    RETURN_IF_ERROR(grid->RunAhead());
+    return grid;
   }
   bool Uses(const MemoryRange& memory) const override {
     return HasAddressIn(launch_.params, memory);
@@ -169,6 +186,7 @@ class KernelCommand final : public Command {
   const ExecutionOptions execution_;
   const int compute_capability_;
   const DeviceMemory& memory_;
+  AccessCounts* const counts_;  // null: accesses are not counted
 };
 
 MemoryRange RangeOf(const void* data, int64_t rows, int64_t cols, int64_t stride, DType dtype) {
@@ -183,6 +201,7 @@ class GemmCommand final : public Command {
     HostGemm(args_);
     return absl::OkStatus();
   }
+  bool may_be_overlapped() const override { return true; }
   bool Uses(const MemoryRange& memory) const override {
     return std::ranges::any_of(Ranges(args_),
                                [&](const MemoryRange& range) { return range.Overlaps(memory); });
@@ -228,10 +247,38 @@ absl::Status WantDeviceMemory(std::string_view name) {
       absl::StrCat(base::ToAbsl(name), ": want memory of the device, all of it in one allocation"));
 }
 
+constexpr int64_t kMostQuarantineBytes = int64_t{16} << 20;
+
 }  // namespace
 
+void EmulatedDevice::State::Free(void* data, int64_t bytes, bool sparse) {
+  queue.WillBeFreed({static_cast<const char*>(data), bytes});
+  memory.Remove(data);
+  if (sparse) {
+    munmap(data, static_cast<size_t>(bytes));
+    return;
+  }
+  std::memset(data, static_cast<int>(poison), static_cast<size_t>(bytes));
+  AsanPoison(data, static_cast<size_t>(bytes));
+  quarantine.emplace_back(data, bytes);
+  quarantine_bytes += bytes;
+  ShrinkQuarantine(kMostQuarantineBytes);
+}
+
+void EmulatedDevice::State::ShrinkQuarantine(int64_t most_bytes) {
+  while (quarantine_bytes > most_bytes) {
+    const auto [data, bytes] = quarantine.front();
+    quarantine.pop_front();
+    quarantine_bytes -= bytes;
+    AsanUnpoison(data, static_cast<size_t>(bytes));
+    std::free(data);
+  }
+}
+
 EmulatedDevice::EmulatedDevice(const EmulatorOptions& options)
-    : execution_(options.execution), state_(std::make_shared<State>(options.execution.poison)) {
+    : execution_(options.execution),
+      counts_accesses_(options.counts_accesses),
+      state_(std::make_shared<State>(options.execution.poison)) {
   info_.name = "emulated device";
   info_.pci_bus_id = "0000:17:00.0";  // where the tests' library in the place of NVML has a GPU
   info_.compute_capability = options.compute_capability;
@@ -265,13 +312,7 @@ absl::StatusOr<DeviceBuffer> EmulatedDevice::Allocate(int64_t bytes) {
                    sparse ? AllocateSparse(bytes) : AllocateFilled(bytes, execution_.poison));
   state_->memory.Add(memory, bytes, sparse);
   return DeviceBuffer(memory, bytes, [state = state_, bytes, sparse](void* data) {
-    state->queue.WillBeFreed({static_cast<const char*>(data), bytes});
-    state->memory.Remove(data);
-    if (sparse) {
-      munmap(data, static_cast<size_t>(bytes));
-    } else {
-      std::free(data);
-    }
+    state->Free(data, bytes, sparse);
   });
 }
 
@@ -323,8 +364,9 @@ absl::StatusOr<int> EmulatedDevice::BlocksPerSm(const void*, const LaunchConfig&
 
 absl::Status EmulatedDevice::LaunchKernel(const KernelLaunch& launch) {
   RETURN_IF_ERROR(Validate(launch.config, info_));
+  AccessCounts* const counts = counts_accesses_ ? &access_counts_[launch.kernel] : nullptr;
   return Enqueue(std::make_shared<KernelCommand>(launch, execution_, info_.compute_capability,
-                                                 state_->memory));
+                                                 state_->memory, counts));
 }
 
 absl::Status EmulatedDevice::Gemm(const GemmArgs& args) {

@@ -6,9 +6,11 @@
 // keeps the first fault. After a fault, every call that allocates, enqueues or waits fails, as on a
 // GPU.
 
+#include <map>
 #include <memory>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/emulator/access_counter.h"
 #include "kernels/cuda/emulator/thread_block.h"
 #include "kernels/cuda/emulator/work_queue.h"
 
@@ -20,6 +22,7 @@ struct EmulatorOptions {
   // The number of multiprocessors. It is small so that each block of a persistent grid gets several
   // work items.
   int num_sms = 4;
+  bool counts_accesses = false;  // for access_counts(); makes kernels several times slower
 };
 
 class EmulatedDevice : public Device {
@@ -31,6 +34,9 @@ class EmulatedDevice : public Device {
 
   // Returns memory filled with poison, because no caller may rely on its content. Only enqueued
   // work may access the memory. AddressSanitizer reports every access by host code.
+  //
+  // Memory that is freed becomes poison. Its addresses are not used again for a while, so a kernel
+  // with a stale address in its parameters is a fault.
   //
   // An allocation of 256 MiB or more is neither filled nor guarded by AddressSanitizer. The system
   // provides memory only for its used pages, so a cache of more than 2^31 elements can be tested.
@@ -62,6 +68,10 @@ class EmulatedDevice : public Device {
 
   absl::Status Synchronize() override;
 
+  // Returns, for each kernel (KernelLaunch::kernel) that was launched, what its accesses to memory
+  // cost so far. Empty without EmulatorOptions::counts_accesses.
+  const std::map<const void*, AccessCounts>& access_counts() const { return access_counts_; }
+
  private:
   // The state that buffers share with the device. A buffer may outlive the device.
   struct State;
@@ -74,10 +84,12 @@ class EmulatedDevice : public Device {
   absl::Status CheckMayWait() const;
 
   const ExecutionOptions execution_;
+  const bool counts_accesses_;
   DeviceInfo info_;
   const std::shared_ptr<State> state_;
   CommandList* recording_ = nullptr;  // the recording being made, or nullptr
   absl::Status fault_;                // the first fault
+  std::map<const void*, AccessCounts> access_counts_;
 };
 
 }  // namespace quire::kernels::cuda::emulator

@@ -70,7 +70,7 @@ inline float Reciprocal(float value) { return 1.0f / value; }
 template <typename V>
 V LoadReadOnly(const void* from, emulator::Where where = {}) {
   static_assert(sizeof(V) == 4 || sizeof(V) == 8 || sizeof(V) == 16);
-  emulator::CheckAligned(from, sizeof(V), "a vector load", where);
+  emulator::CheckVectorLoad(from, sizeof(V), where);
   V value;
   std::memcpy(&value, from, sizeof(V));
   return value;
@@ -79,7 +79,7 @@ V LoadReadOnly(const void* from, emulator::Where where = {}) {
 template <typename V>
 void StoreVector(void* to, V value, emulator::Where where = {}) {
   static_assert(sizeof(V) == 4 || sizeof(V) == 8 || sizeof(V) == 16);
-  emulator::CheckAligned(to, sizeof(V), "a vector store", where);
+  emulator::CheckVectorStore(to, sizeof(V), where);
   std::memcpy(to, &value, sizeof(V));
 }
 
@@ -98,6 +98,7 @@ void CpAsyncWait() {
 // is atomic.
 template <typename T>
 T AtomicAdd(T* to, T value) {
+  emulator::LetOthersRun();
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 
@@ -201,8 +202,10 @@ void WgmmaWait(emulator::Where where = {}) {
   emulator::WaitWgmma(kInFlight, where);
 }
 
-inline void GridDependencyWait() { emulator::WaitForPreviousLaunch(); }
-// Does nothing, because the emulator runs kernels one after another.
+inline void GridDependencyWait(emulator::Where where = {}) {
+  emulator::WaitForPreviousLaunch(where);
+}
+// Does nothing, because the next launch always runs ahead (work_queue.h).
 inline void GridDependencyLaunch() {}
 
 }  // namespace quire::kernels::cuda

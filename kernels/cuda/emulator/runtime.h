@@ -30,11 +30,33 @@ void CheckShared(const void* address, int64_t bytes, int64_t alignment, const ch
                  Where where);
 void CheckAligned(const void* address, int64_t alignment, const char* what, Where where);
 
+// The accesses that the emulator counts (access_counter.h).
+enum class Access {
+  // In shared memory. Banks are 4 bytes wide, and there are 32. A pass serves as many lanes as have
+  // 128 bytes together: the 8 rows of a matrix, for example. Lanes that access different words of
+  // one bank need a pass each.
+  kLdMatrix,
+  kSharedStore,  // StoreVector
+  kCopyTarget,   // CpAsync
+  // In global memory, whose sectors are 32 bytes.
+  kGlobalLoad,   // LoadReadOnly
+  kGlobalStore,  // StoreVector
+  kCopySource,   // CpAsync
+};
+// Counts an access of the running thread, if the device counts accesses.
+void CountAccess(Access access, const void* address, int bytes, Where where);
+// Checks and counts a load of a vector from global memory, and a store to global or shared memory.
+void CheckVectorLoad(const void* address, int bytes, Where where);
+void CheckVectorStore(const void* address, int bytes, Where where);
+
 // Faults if the compute capability of the chip is below 9.0. The error names the feature `what`,
 // which such a chip does not have.
 void RequireHopper(const char* what, Where where);
 
 int Lane();
+
+// Lets other threads and other blocks run now and then, if threads run in random order.
+void LetOthersRun();
 
 // __syncthreads. All threads that have not ended must call it, all at the same line.
 void SyncThreads(Where where);
@@ -52,9 +74,9 @@ void MeetLanes(uint32_t mask, const void* in, void* out, WarpOperation operation
 
 uint32_t Ballot(uint32_t mask, bool predicate, Where where);
 
-// GridDependencyWait(). Emulated launches run one after another, so it need not wait. It records
-// the call, because a block of a launch with overlaps_previous must not end without one.
-void WaitForPreviousLaunch();
+// GridDependencyWait(). A block that runs ahead of the work before its launch waits here for this
+// work. A block of a launch with overlaps_previous must not end without this call.
+void WaitForPreviousLaunch(Where where);
 
 enum class ShuffleKind { kIndex, kXor, kUp, kDown };
 // Replaces `value`, of up to 16 bytes, by the value of the lane that `kind` and `argument` select.

@@ -50,6 +50,7 @@ int __asan_address_is_poisoned(const volatile void* address);
 namespace quire::kernels::cuda::emulator {
 
 #if defined(QUIRE_EMULATOR_TSAN)
+inline constexpr bool kThreadSanitizer = true;
 // Accesses before TsanRelease(address) happen before accesses after a later TsanAcquire(address).
 inline void TsanAcquire(const void* address) { __tsan_acquire(const_cast<void*>(address)); }
 inline void TsanRelease(const void* address) { __tsan_release(const_cast<void*>(address)); }
@@ -62,6 +63,7 @@ inline void TsanWrite(void* address, size_t bytes) { __tsan_write_range(address,
 inline void TsanIgnoreBegin() { __tsan_ignore_thread_begin(); }
 inline void TsanIgnoreEnd() { __tsan_ignore_thread_end(); }
 #else
+inline constexpr bool kThreadSanitizer = false;
 inline void TsanAcquire(const void*) {}
 inline void TsanRelease(const void*) {}
 inline void TsanRead(const void*, size_t) {}

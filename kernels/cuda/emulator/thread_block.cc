@@ -32,17 +32,17 @@ std::string Describe(Where where) {
 
 }  // namespace
 
-ThreadBlock::ThreadBlock(const LaunchConfig& config, absl::FunctionRef<void()> kernel,
-                         const ExecutionOptions& options, int compute_capability)
-    : config_(config),
-      kernel_(kernel),
+ThreadBlock::ThreadBlock(const KernelLaunch& launch, const ExecutionOptions& options,
+                         int compute_capability, AccessCounts* counts)
+    : launch_(launch),
       options_(options),
       compute_capability_(compute_capability),
-      shared_memory_(config.shared_bytes),
-      random_(options.seed) {
+      counts_(counts),
+      shared_memory_(launch.config.shared_bytes),
+      random_(options.seed),
+      previous_launch_has_ended_(!launch.config.overlaps_previous) {
   QUIRE_CHECK(current_block == nullptr) << "a kernel launches a kernel";
-  current_block = this;
-  const Dim3 block = config.block;
+  const Dim3 block = launch.config.block;
   const unsigned num_threads = block.x * block.y * block.z;
   threads_.reserve(num_threads);
   for (unsigned i = 0; i < num_threads; ++i) {
@@ -54,53 +54,58 @@ ThreadBlock::ThreadBlock(const LaunchConfig& config, absl::FunctionRef<void()> k
   if (options.order == ThreadOrder::kReverse) std::reverse(order_.begin(), order_.end());
   warp_order_.resize((num_threads + kWarpSize - 1) / kWarpSize);
   std::iota(warp_order_.begin(), warp_order_.end(), 0);
-  blockDim = {block.x, block.y, block.z};
-  gridDim = {config.grid.x, config.grid.y, config.grid.z};
+  TsanRelease(&start_);
 }
-
-ThreadBlock::~ThreadBlock() { current_block = nullptr; }
 
 ThreadBlock& ThreadBlock::current() { return *current_block; }
 
-absl::Status ThreadBlock::Run(Index3 block_index) {
-  const EmulatorsOwn own;
-  Prepare(block_index);
-  TsanRelease(&start_);
-  while (num_live_ > 0 && failure_.ok()) {
-    // With kRandom, deliveries happen at random times and in random order. With the other orders, a
-    // delivery happens only when no thread can continue without it.
-    const bool now = options_.order == ThreadOrder::kRandom && random_() % 16 == 0;
-    if (now && !deliveries_.empty()) DeliverOne();
-    if (RunReadyThreads() || !failure_.ok()) continue;
+absl::Status ThreadBlock::Advance() {
+  const Dim3 block = launch_.config.block, grid = launch_.config.grid;
+  current_block = this;
+  blockIdx = index_;
+  blockDim = {block.x, block.y, block.z};
+  gridDim = {grid.x, grid.y, grid.z};
+  // With kRandom, deliveries happen at random times and in random order. With the other orders, a
+  // delivery happens only when no thread can continue without it.
+  const bool now = options_.order == ThreadOrder::kRandom && random_() % 16 == 0;
+  if (now && !deliveries_.empty()) DeliverOne();
+  if (!RunReadyThreads() && failure_.ok()) {
     if (!deliveries_.empty()) {
       DeliverOne();
+    } else if (!ahead_.empty()) {
+      is_ahead_ = true;
     } else {
       failure_ = absl::InternalError(DescribeDeadlock());
     }
   }
-  TsanAcquire(&end_);
-  if (failure_.ok()) failure_ = CheckEnd();
+  if (has_ended() && failure_.ok()) {
+    WarpsHaveMet();
+    failure_ = CheckEnd();
+  }
+  current_block = nullptr;
   return failure_;
 }
 
 absl::Status ThreadBlock::CheckEnd() const {
   const char* fault = nullptr;
   if (!deliveries_.empty()) fault = "TMA loads in flight";
-  if (config_.overlaps_previous && !waited_for_previous_launch_) {
+  if (launch_.config.overlaps_previous && !waited_for_previous_launch_) {
     fault = "no GridDependencyWait() in a launch that may overlap the one before it";
   }
   if (fault == nullptr) return absl::OkStatus();
-  return absl::InternalError(absl::StrFormat("emulator: block (%u,%u,%u) ends with %s", blockIdx.x,
-                                             blockIdx.y, blockIdx.z, fault));
+  return absl::InternalError(absl::StrFormat("emulator: block (%u,%u,%u) ends with %s", index_.x,
+                                             index_.y, index_.z, fault));
 }
 
-void ThreadBlock::Prepare(Index3 block_index) {
-  blockIdx = block_index;
+void ThreadBlock::Start(Index3 block_index) {
+  index_ = block_index;
+  end_of_block_ = 1 - end_of_block_;
   num_live_ = static_cast<int>(threads_.size());
   waited_for_previous_launch_ = false;
   for (Thread& thread : threads_) thread.state = Thread::State::kReady;
   warps_.assign((threads_.size() + kWarpSize - 1) / kWarpSize, Warp{});
   warpgroups_.assign(threads_.size() / kWarpgroupSize + 1, Warpgroup{});
+  accesses_.resize(warps_.size());
   const uint32_t missing = static_cast<uint32_t>(-num_live_) % kWarpSize;
   if (missing != 0) warps_.back().ended = ~uint32_t{0} << (kWarpSize - missing);
   shared_memory_.Fill(options_.poison);
@@ -157,8 +162,10 @@ void ThreadBlock::ThreadMain() {
   for (;;) {
     ThreadBlock& block = current();
     TsanAcquire(&block.start_);
-    block.kernel_();
-    TsanRelease(&block.end_);
+    const size_t end = block.end_of_block_;
+    TsanAcquire(&block.ends_[1 - end]);
+    block.launch_.call(block.launch_.kernel, block.launch_.params.data());
+    TsanRelease(&block.ends_[end]);
     block.FinishThread();
   }
 }
@@ -224,12 +231,48 @@ void ThreadBlock::ArriveAtBarrier(int id, int num_threads, Where where) {
   TsanAcquire(&self.after_meeting);
 }
 
-void ThreadBlock::WaitForPreviousLaunch() {
+void ThreadBlock::WaitForPreviousLaunch(Where where) {
+  if (!previous_launch_has_ended_) running_->copies.ReadSources();
   const EmulatorsOwn own;
   waited_for_previous_launch_ = true;
+  if (!previous_launch_has_ended_) {
+    ahead_.push_back(running_);
+    Wait("GridDependencyWait", where);
+  }
+  TsanAcquire(&previous_);
+}
+
+void ThreadBlock::LetOthersRun() {
+  const EmulatorsOwn own;
+  if (options_.order == ThreadOrder::kRandom && random_() % 4 == 0) Suspend();
+}
+
+void ThreadBlock::CountAccess(Access access, const void* address, int bytes, Where where) {
+  if (counts_ == nullptr) return;
+  const EmulatorsOwn own;
+  accesses_[static_cast<size_t>(running_->warp)].Add(access, running_->lane, address, bytes, where);
+}
+
+void ThreadBlock::LanesHaveMet(int warp, uint32_t mask) {
+  if (counts_ == nullptr || (mask | warps_[warp].ended) != ~uint32_t{0}) return;
+  accesses_[static_cast<size_t>(warp)].CountInto(*counts_);
+}
+
+void ThreadBlock::WarpsHaveMet() {
+  if (counts_ == nullptr) return;
+  for (WarpAccesses& accesses : accesses_) accesses.CountInto(*counts_);
+}
+
+void ThreadBlock::PreviousLaunchHasEnded() {
+  TsanRelease(&previous_);
+  previous_launch_has_ended_ = true;
+  is_ahead_ = false;
+  for (Thread* thread : ahead_) Wake(*thread);
+  ahead_.clear();
 }
 
 void ThreadBlock::OpenBarrier(Barrier& barrier) {
+  if (barrier.num_threads == 0) WarpsHaveMet();
   OrderMemory(barrier.arrived);
   for (Thread* thread : barrier.arrived) Wake(*thread);
   barrier.arrived.clear();
@@ -240,8 +283,8 @@ void ThreadBlock::Fail(std::string message, Where where) {
     // The Suspend() below does not return, so no object that stays on this stack may own memory.
     const std::string text = std::move(message);
     failure_ = absl::InternalError(absl::StrFormat(
-        "emulator: %s: block (%u,%u,%u) thread (%u,%u,%u) at %s", text, blockIdx.x, blockIdx.y,
-        blockIdx.z, running_->index.x, running_->index.y, running_->index.z, Describe(where)));
+        "emulator: %s: block (%u,%u,%u) thread (%u,%u,%u) at %s", text, index_.x, index_.y,
+        index_.z, running_->index.x, running_->index.y, running_->index.z, Describe(where)));
   }
   Suspend();
   std::abort();
@@ -254,7 +297,7 @@ std::string ThreadBlock::DescribeDeadlock() const {
     ++waiting[absl::StrCat(thread.waits_for, " at ", Describe(thread.where))];
   }
   std::string text =
-      absl::StrFormat("emulator: deadlock: block (%u,%u,%u):", blockIdx.x, blockIdx.y, blockIdx.z);
+      absl::StrFormat("emulator: deadlock: block (%u,%u,%u):", index_.x, index_.y, index_.z);
   const char* separator = " ";
   for (const auto& [place, count] : waiting) {
     absl::StrAppend(&text, separator, count,
@@ -279,6 +322,21 @@ void CheckAligned(const void* address, int64_t alignment, const char* what, Wher
   }
 }
 
+void CountAccess(Access access, const void* address, int bytes, Where where) {
+  ThreadBlock::current().CountAccess(access, address, bytes, where);
+}
+
+void CheckVectorLoad(const void* address, int bytes, Where where) {
+  CheckAligned(address, bytes, "a vector load", where);
+  CountAccess(Access::kGlobalLoad, address, bytes, where);
+}
+
+void CheckVectorStore(const void* address, int bytes, Where where) {
+  CheckAligned(address, bytes, "a vector store", where);
+  const bool shared = ThreadBlock::current().shared_memory().Contains(address, bytes);
+  CountAccess(shared ? Access::kSharedStore : Access::kGlobalStore, address, bytes, where);
+}
+
 void CheckShared(const void* address, int64_t bytes, int64_t alignment, const char* what,
                  Where where) {
   if (!ThreadBlock::current().shared_memory().Contains(address, bytes)) {
@@ -295,7 +353,9 @@ void RequireHopper(const char* what, Where where) {
         where);
 }
 
-void WaitForPreviousLaunch() { ThreadBlock::current().WaitForPreviousLaunch(); }
+void WaitForPreviousLaunch(Where where) { ThreadBlock::current().WaitForPreviousLaunch(where); }
+
+void LetOthersRun() { ThreadBlock::current().LetOthersRun(); }
 
 int Lane() { return ThreadBlock::current().thread().lane; }
 

@@ -1,8 +1,7 @@
 #pragma once
 
-// The running thread block. Its threads are fibers. The block knows where each thread waits, and
-// for what. Other files of the emulator build barriers, collectives and late deliveries on this
-// class.
+// A resident thread block. Its threads are fibers. The block knows where each thread waits, and for
+// what. Other files of the emulator build barriers, collectives and late deliveries on this class.
 //
 // The emulation is adversarial on purpose. Asynchronous work ends as late as allowed, except that
 // kRandom also delivers TMA loads earlier. Shared memory starts as poison in every block. The order
@@ -17,9 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/emulator/access_counter.h"
 #include "kernels/cuda/emulator/async_copy.h"
 #include "kernels/cuda/emulator/fiber.h"
 #include "kernels/cuda/emulator/poison.h"
@@ -87,15 +87,30 @@ struct Thread {
 // chooses.
 using Delivery = std::function<void()>;
 
+// A ThreadBlock runs several blocks of a launch, one after another. `launch` must outlive it.
 class ThreadBlock {
  public:
-  ThreadBlock(const LaunchConfig& config, absl::FunctionRef<void()> kernel,
-              const ExecutionOptions& options, int compute_capability);
-  ~ThreadBlock();
+  // The accesses are added to `counts`, unless it is null.
+  ThreadBlock(const KernelLaunch& launch, const ExecutionOptions& options, int compute_capability,
+              AccessCounts* counts);
+  ThreadBlock(const ThreadBlock&) = delete;
+  ThreadBlock& operator=(const ThreadBlock&) = delete;
 
-  // Runs the block of this index to its end. If a misuse stops the block, returns an error that
-  // describes the misuse.
-  absl::Status Run(Index3 block_index);
+  // Starts the block of this index. The block before must have ended.
+  void Start(Index3 block_index);
+  // Lets some threads run until each of them waits or ends. If a misuse stops the block, returns an
+  // error that describes the misuse.
+  absl::Status Advance();
+  bool has_ended() const { return num_live_ == 0; }
+
+  // True if no thread can continue before the work that precedes the launch has ended.
+  bool awaits_previous_launch() const { return is_ahead_; }
+  // To be called when the preceding work has ended. From then on no thread waits for it.
+  void PreviousLaunchHasEnded();
+  // Orders the accesses of all threads before those that the host makes from now on.
+  void OrderBeforeHost() {
+    for (const char& end : ends_) TsanAcquire(&end);
+  }
 
   // Returns the block that runs on this CPU thread.
   static ThreadBlock& current();
@@ -118,8 +133,12 @@ class ThreadBlock {
   static void OrderMemory(const Members& members);
 
   void ArriveAtBarrier(int id, int num_threads, Where where);
+  void CountAccess(Access access, const void* address, int bytes, Where where);
+  // Called when lanes have met, with a mask of those lanes.
+  void LanesHaveMet(int warp, uint32_t mask);
   void DeliverLater(Delivery delivery) { deliveries_.push_back(std::move(delivery)); }
-  void WaitForPreviousLaunch();
+  void WaitForPreviousLaunch(Where where);
+  void LetOthersRun();
 
   [[noreturn]] void Fail(std::string message, Where where);
 
@@ -132,7 +151,6 @@ class ThreadBlock {
   static constexpr int kNumBarriers = 16;
 
   static void ThreadMain();
-  void Prepare(Index3 block_index);
   void Suspend();
   void RunThread(Thread& thread);
   // Runs threads that can continue. Returns false if there was none.
@@ -143,12 +161,14 @@ class ThreadBlock {
   void DeliverOne();
   void FinishThread();
   void OpenBarrier(Barrier& barrier);
+  void WarpsHaveMet();
   std::string DescribeDeadlock() const;
 
-  const LaunchConfig config_;
-  const absl::FunctionRef<void()> kernel_;
+  const KernelLaunch& launch_;
   const ExecutionOptions options_;
   const int compute_capability_;
+  AccessCounts* const counts_;
+  std::vector<WarpAccesses> accesses_;  // of each warp
   SharedMemoryImage shared_memory_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
@@ -158,15 +178,23 @@ class ThreadBlock {
   std::mt19937_64 random_;
   std::array<Barrier, kNumBarriers> barriers_;
   std::vector<Delivery> deliveries_;
+  Index3 index_ = {};
+  size_t end_of_block_ = 0;  // the place in ends_
   int num_live_ = 0;
+  bool previous_launch_has_ended_;
   bool waited_for_previous_launch_ = false;
+  bool is_ahead_ = false;
+  std::vector<Thread*> ahead_;  // the threads that wait for the previous launch
   Thread* running_ = nullptr;
   absl::Status failure_;
-  // ThreadSanitizer synchronizes on the addresses of these members. start_ orders the host's
-  // earlier work before the work of each thread. end_ orders the work of all threads before the end
-  // of the block.
+  // ThreadSanitizer synchronizes on the addresses of these members. start_ orders the host's work
+  // before the launch before the work of each thread. previous_ does so for the work of the launch
+  // before, where a thread waits for it. ends_ order the work of a block before the next block that
+  // runs here, because the two have the same shared memory. Blocks take turns with the two ends, so
+  // that a thread is not ordered after one of its own block that has ended before it begins.
   char start_ = 0;
-  char end_ = 0;
+  char previous_ = 0;
+  std::array<char, 2> ends_ = {};
 };
 
 template <typename Members>

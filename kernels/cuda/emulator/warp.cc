@@ -44,6 +44,7 @@ void Complete(ThreadBlock& block, int warp, uint32_t mask, WarpOperation operati
     members[num_members++] = &member;
   }
   operation(in.data(), out.data(), mask, where);
+  block.LanesHaveMet(warp, mask);
   const std::span<Thread*> met(members.data(), num_members);
   if (orders_memory) ThreadBlock::OrderMemory(met);
   for (Thread* member : met) block.Wake(*member);
@@ -202,6 +203,7 @@ void LoadMatrices(uint32_t* result, int num_matrices, bool transposed, const voi
     // Each lane reads its own row when it arrives, so that ThreadSanitizer attributes a race to
     // this lane.
     CheckShared(row, 16, 16, "a row of ldmatrix", where);
+    CountAccess(Access::kLdMatrix, row, 16, where);
     std::memcpy(own_row.elements, row, 16);
   }
   MeetLanes(kAllLanes, &own_row, result, &LoadMatricesOperation, where);

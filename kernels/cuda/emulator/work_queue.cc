@@ -72,14 +72,16 @@ absl::Status WorkQueue::Run(const Command* last) {
   if (!status.ok()) num_commands = entries_.size();
   for (; num_commands > 0; --num_commands) {
     Release(entries_.front());
-    if (status.ok()) status = Run(entries_.front());
+    if (status.ok()) status = RunFirst(num_commands > 1 ? entries_[1].command.get() : nullptr);
     if (!status.ok()) num_commands = entries_.size();
     entries_.pop_front();
   }
+  ahead_.reset();
   return status;
 }
 
-absl::Status WorkQueue::Run(const Entry& entry) {
+absl::Status WorkQueue::RunFirst(const Command* next) {
+  const Entry& entry = entries_.front();
   if (entry.is_recorded && entry.recording.expired()) {
     return absl::InternalError("a recording was destroyed before its replay had run");
   }
@@ -93,7 +95,11 @@ absl::Status WorkQueue::Run(const Entry& entry) {
   for (Entry& later : entries_) {
     if (&later != &entry && later.command->host_target().Overlaps(target)) later.target.clear();
   }
-  return entry.command->Run();
+  const std::unique_ptr<Grid> grid = std::move(ahead_);
+  if (next != nullptr && entry.command->may_be_overlapped()) {
+    ASSIGN_OR_RETURN(ahead_, next->RunAhead());
+  }
+  return grid != nullptr ? grid->Run() : entry.command->Run();
 }
 
 void WorkQueue::WillBeFreed(const MemoryRange& memory) {

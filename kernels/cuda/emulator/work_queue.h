@@ -3,6 +3,13 @@
 // The enqueued work of an emulated device. The work runs as late as CUDA allows: when the host
 // waits for it. Host code may read a result too early, or may change or free memory that the work
 // still needs. On a GPU such an error may stay unnoticed. Here it fails in every run.
+//
+// A launch with overlaps_previous runs as early as CUDA allows: its first blocks run up to
+// GridDependencyWait() before the kernel or GEMM just before it runs. CUDA starts these blocks once
+// all blocks of that kernel have called GridDependencyLaunch() or have ended. By then nothing that
+// the kernel wrote need be visible, so here nothing is. The queue is stricter than CUDA in one
+// point: what such a block writes before its wait, all of the kernel before it sees. Copies, fills
+// and marks are never overlapped.
 
 #include <cstddef>
 #include <deque>
@@ -10,8 +17,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "kernels/cuda/emulator/device_memory.h"
+#include "kernels/cuda/emulator/grid.h"
 #include "kernels/cuda/emulator/poison.h"
 
 namespace quire::kernels::cuda::emulator {
@@ -22,6 +31,11 @@ class Command {
   virtual ~Command() = default;
 
   virtual absl::Status Run() const = 0;
+  // True for a kernel and for a GEMM. The next command may run ahead of them.
+  virtual bool may_be_overlapped() const { return false; }
+  // Runs what may run before the command before this one. Returns the grid, whose Run() takes the
+  // place of Run() here, or null if nothing may run.
+  virtual absl::StatusOr<std::unique_ptr<Grid>> RunAhead() const { return nullptr; }
   virtual bool Uses(const MemoryRange& memory) const = 0;
   // The host memory that the command reads, and the host memory that it writes. An empty range
   // means that there is none.
@@ -65,13 +79,15 @@ class WorkQueue {
   };
 
   void Push(Entry entry);
-  absl::Status Run(const Entry& entry);
+  // Runs the first entry. `next` runs after it, or is null.
+  absl::Status RunFirst(const Command* next);
   // Lets the host touch the command's target again.
   static void Release(const Entry& entry);
 
   const Poison poison_;
   std::deque<Entry> entries_;
-  absl::Status fault_;  // a fault found before Run()
+  std::unique_ptr<Grid> ahead_;  // the part of the first entry that has run ahead, or null
+  absl::Status fault_;           // a fault found before Run()
 };
 
 }  // namespace quire::kernels::cuda::emulator

@@ -143,6 +143,25 @@ TEST(AttentionPathTest, WgmmaIsRefusedByNameOnAnotherChip) {
   }
 }
 
+// Two steps are planned and enqueued before either runs. The second plan has the same heads, and it
+// needs no more memory than the first.
+TEST(AttentionPathTest, APlanLeavesAloneThePlanBeforeIt) {
+  auto owned = std::make_unique<emulator::EmulatedDevice>();
+  Device& device = *owned;
+  const auto backend = *CreateCudaBackend(std::move(owned), {.activation_dtype = DType::kBF16});
+  const auto batch_of = [](int32_t context, int32_t query) {
+    return testing::AttentionBatch({.sequences = {{context, query}}, .num_kv_heads = 2});
+  };
+  const testing::AttentionBatch long_batch = batch_of(600, 20), short_batch = batch_of(100, 30);
+  testing::AttentionOnDevice first(device, long_batch), second(device, short_batch);
+  first.args.plan = *backend->Plan(long_batch.PlanArgs());
+  ASSERT_TRUE(backend->PagedAttention(first.args).ok());
+  second.args.plan = *backend->Plan(short_batch.PlanArgs());
+  ASSERT_TRUE(backend->PagedAttention(second.args).ok());
+  long_batch.Check(first.out.ToHost(), testing::AttentionWeights::kRounded);
+  short_batch.Check(second.out.ToHost(), testing::AttentionWeights::kRounded);
+}
+
 // Records launches instead of running them.
 class LaunchLog final : public emulator::EmulatedDevice {
  public:

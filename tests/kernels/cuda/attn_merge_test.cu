@@ -23,6 +23,41 @@ using kernels::cuda::Bf16;
 // rows of the units in `merges`, because no other unit was cut.
 constexpr int kHeads = 6, kGroup = 3, kHeadDim = 80;
 
+struct CopyWordsParams {
+  const float* from;
+  float* to;
+  int num_words;
+};
+
+// Stands for the attention kernel, which writes the pieces that the merge reads.
+__global__ void CopyWords(const __grid_constant__ CopyWordsParams p) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < p.num_words) p.to[i] = p.from[i];
+}
+
+// Enqueues a merge. The kernel just before it writes the pieces, so the merge must wait for it.
+void LaunchMerge(kernels::cuda::Device& device, const std::vector<float>& partial_out,
+                 const std::vector<float>& partial_lse, kernels::cuda::Dim3 grid,
+                 AttnMergeParams<Bf16> params) {
+  std::vector<float> all = partial_out;
+  all.insert(all.end(), partial_lse.begin(), partial_lse.end());
+  const auto num_words = static_cast<int>(all.size());
+  DeviceArray<float> from(device, all), to(device, num_words);
+  params.partial_out = to.data();
+  params.partial_lse = to.data() + partial_out.size();
+  EXPECT_TRUE(kernels::cuda::Launch(
+                  device, {.grid = {static_cast<unsigned>(num_words + 31) / 32}, .block = {32}},
+                  &CopyWords, {.from = from.data(), .to = to.data(), .num_words = num_words})
+                  .ok());
+  EXPECT_TRUE(
+      kernels::cuda::Launch(
+          device,
+          {.grid = grid, .block = {32 * kernels::cuda::kMergeWarps}, .overlaps_previous = true},
+          &kernels::cuda::AttnMergeKernel<Bf16>, params)
+          .ok());
+  EXPECT_TRUE(device.Synchronize().ok());
+}
+
 class AttnMergeTest : public ::testing::TestWithParam<ThreadOrder> {};
 
 TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
@@ -41,24 +76,19 @@ TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
   for (int d = 0; d < kHeadDim; ++d) out[static_cast<size_t>(kHeadDim + d)] = 0.0f;
   const std::vector<float> sinks = {-200.0f, 1.0f, 5.0f, -1.0f, 0.0f, 9.0f};
   for (const bool with_sinks : {false, true}) {
-    DeviceArray<float> partial_out(*device, out), partial_lse(*device, lse),
-        device_sinks(*device, sinks);
+    DeviceArray<float> device_sinks(*device, sinks);
     DeviceArray<AttentionMerge> device_merges(*device, merges);
     DeviceArray<int32_t> starts(*device, std::vector<int32_t>{0, 1, 5});
     DeviceArray<uint16_t> result(*device, 5 * kHeads * kHeadDim);
     AttnMergeParams<Bf16> params = {};
     params.out = reinterpret_cast<Bf16*>(result.data());
-    params.partial_out = partial_out.data();
-    params.partial_lse = partial_lse.data();
     params.merges = device_merges.data();
     params.query_starts = starts.data();
     params.sinks = with_sinks ? device_sinks.data() : nullptr;
     params.num_heads = kHeads;
     params.group = kGroup;
     params.head_dim = kHeadDim;
-    ASSERT_TRUE(kernels::cuda::Launch(*device, {.grid = {2, 2}, .block = {128}},
-                                      &kernels::cuda::AttnMergeKernel<Bf16>, params)
-                    .ok());
+    LaunchMerge(*device, out, lse, {2, 2}, params);
     const std::vector<uint16_t> got = result.ToHost();
     size_t merged = 0;
     for (const AttentionMerge& merge : merges) {
@@ -158,24 +188,19 @@ TEST(AttnMergePropertyTest, PiecesMakeTheWhole) {
                                                  .num_rows = num_rows,
                                                  .partial = 0,
                                                  .num_items = num_items}};
-    DeviceArray<float> device_out(*device, partial_out), device_lse(*device, partial_lse),
-        device_sinks(*device, sinks);
+    DeviceArray<float> device_sinks(*device, sinks);
     DeviceArray<AttentionMerge> device_merges(*device, merges);
     DeviceArray<int32_t> starts(*device, std::vector<int32_t>{0, num_tokens});
     DeviceArray<uint16_t> result(*device, int64_t{num_tokens} * group * head_dim);
     AttnMergeParams<Bf16> params = {};
     params.out = reinterpret_cast<Bf16*>(result.data());
-    params.partial_out = device_out.data();
-    params.partial_lse = device_lse.data();
     params.merges = device_merges.data();
     params.query_starts = starts.data();
     params.sinks = with_sinks ? device_sinks.data() : nullptr;
     params.num_heads = group;
     params.group = group;
     params.head_dim = head_dim;
-    ASSERT_TRUE(kernels::cuda::Launch(*device, {.grid = {1, 5}, .block = {128}},
-                                      &kernels::cuda::AttnMergeKernel<Bf16>, params)
-                    .ok());
+    LaunchMerge(*device, partial_out, partial_lse, {1, 5}, params);
     const std::vector<uint16_t> got = result.ToHost();
     for (size_t row = 0; row < rows; ++row) {
       for (size_t d = 0; d < dims; ++d) {

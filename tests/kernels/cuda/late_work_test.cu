@@ -197,6 +197,38 @@ TEST_F(LateWorkTest, ItsMemoryIsNotTheHosts) {
   EXPECT_EQ(Wait(), "");
 }
 
+TEST_F(LateWorkTest, AStaleAddressIsAFault) {
+  if (!kClearsPadding) GTEST_SKIP() << "the parameters of kernels are not checked";
+  constexpr int64_t kSparse = int64_t{256} << 20;
+  for (const int64_t bytes : {int64_t{64}, int64_t{8} << 20, int64_t{32} << 20, kSparse}) {
+    EmulatedDevice device;
+    kernels::DeviceBuffer memory = *device.Allocate(bytes);
+    const auto recording = *device.Record([&] {
+      // The address of the last float.
+      auto* const last = static_cast<float*>(memory.data()) + bytes / 4 - 1;
+      return Launch(device, {}, &StoresItsVariant, {last, 1});
+    });
+    ASSERT_TRUE(device.Replay(*recording).ok());
+    EXPECT_TRUE(device.Synchronize().ok()) << bytes;
+    memory = kernels::DeviceBuffer();
+    // Memory below the size of the quarantine does not come back at the same addresses.
+    if (bytes <= int64_t{8} << 20) memory = *device.Allocate(bytes);
+    ASSERT_TRUE(device.Replay(*recording).ok());
+    EXPECT_THAT(std::string(device.Synchronize().message()),
+                HasSubstr("which is memory of the device that was freed"))
+        << bytes;
+  }
+}
+
+TEST_F(LateWorkTest, MemoryOfAnotherDeviceIsAFault) {
+  if (!kClearsPadding) GTEST_SKIP() << "the parameters of kernels are not checked";
+  EmulatedDevice other;
+  const kernels::DeviceBuffer foreign = *other.Allocate(4);
+  ASSERT_TRUE(
+      Launch(device_, {}, &StoresItsVariant, {static_cast<float*>(foreign.data()), 1}).ok());
+  EXPECT_THAT(Wait(), HasSubstr("which is not memory of the device"));
+}
+
 // --- Recordings
 
 TEST_F(LateWorkTest, AWaitForAnEventRunsNothingAfterItsMark) {

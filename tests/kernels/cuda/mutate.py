@@ -27,24 +27,31 @@ import sys
 import tempfile
 import time
 
-from planted_bugs import CUDA, EQUIVALENT, HERE, PLAN, PLANTED, REFERENCE
+from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, HERE, PLAN, PLANTED, REFERENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
 from relink import compile_words, link_line  # noqa: E402
-ATTENTION_UNIT = f"{CUDA}/paged_attention.cu"
+ATTENTION_UNIT = ATTENTION_HOST
 PREFILL_UNIT = f"{CUDA}/prefill_attention.cu"
+SCALE_UNIT = f"{HERE}/attention_scale_test.cu"
 # Maps a kernel source to pairs: the source to compile anew, and the test that should see the kernel's bugs.
 KERNELS = {
     f"{HERE}/tile_product.cuh": [(f"{HERE}/tile_product_test.cu", "cuda_tile_product_test")],
     **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test")]
-       for part in ("paged_attention", "attn_tiles", "attn_products", "attn_softmax", "attn_rows", "attn_exchange")},
+       for part in ("paged_attention", "attn_products", "attn_softmax")},
+    f"{CUDA}/attn_rows.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
+                              (SCALE_UNIT, "cuda_attention_scale_test")],
+    **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
+                              (ATTENTION_UNIT, "cuda_access_counter_test")]
+       for part in ("attn_tiles", "attn_exchange")},
     f"{CUDA}/attn_keys.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
                               (PREFILL_UNIT, "cuda_prefill_attention_test")],
     **{f"{CUDA}/prefill_{part}.cuh": [(PREFILL_UNIT, "cuda_prefill_attention_test")]
        for part in ("attention", "fetch", "products", "shape")},
     f"{CUDA}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),
-                               (ATTENTION_UNIT, "cuda_paged_attention_test")],
+                               (ATTENTION_UNIT, "cuda_paged_attention_test"),
+                               (SCALE_UNIT, "cuda_attention_scale_test")],
     PLAN: [(PLAN, "cuda_attention_plan_test"), (PLAN, "cuda_paged_attention_test")],
     f"{CUDA}/plan_decodes.cuh": [(f"{HERE}/plan_decodes_test.cu", "cuda_plan_decodes_test")],
     **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/sample.cu", "cuda_device_sampler_test")]
@@ -68,6 +75,11 @@ for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("em
     KERNELS[f"{CUDA}/{step_op}.cuh"] = [(f"{CUDA}/{unit}.cu", "cuda_step_ops_test")]
 KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
                                  (f"{CUDA}/embed.cu", "cuda_large_tensor_test")]
+# Maps host code, in which only the bugs of planted_bugs.py are planted, to the same pairs.
+HOST_CODE = {
+    ATTENTION_HOST: [(ATTENTION_UNIT, "cuda_attention_path_test"), (ATTENTION_UNIT, "cuda_attention_scale_test")],
+}
+TESTS = {**KERNELS, **HOST_CODE}
 # Attention kernels of these head_dims are compiled with the mutant. The other kernels come from the library,
 # because compiling all 40 takes minutes. So no mutant has a bug that concerns only another head_dim.
 MUTATED_HEAD_DIMS = ("64", "80", "128")
@@ -164,7 +176,7 @@ def mutants():
     for path in KERNELS:
         for mutant in generated(path, (ROOT / path).read_text()):
             found.setdefault((path, mutant.text), mutant.name)
-    order = list(KERNELS)
+    order = list(TESTS)
     return [Mutant(name, path, text) for (path, text), name in sorted(found.items(),
                                                                     key=lambda item: order.index(item[0][0]))]
 
@@ -199,8 +211,8 @@ def run_test(build: pathlib.Path, mutant: Mutant, unit: str, target: str, scratc
     # The mutant's folder comes first on the include path. The unit is compiled from a copy, so that it
     # includes the mutant.
     source = shadow
-    if unit != mutant.path:
-        text = (ROOT / unit).read_text()
+    if unit != mutant.path or unit == ATTENTION_UNIT:
+        text = mutant.text if unit == mutant.path else (ROOT / unit).read_text()
         source = scratch / pathlib.Path(unit).name
         source.write_text(with_few_instances(text) if unit == ATTENTION_UNIT else text)
     # -w: a warning must not stop a mutant. A sanitizer build keeps its -O0, because any other level takes
@@ -236,7 +248,7 @@ def run_test(build: pathlib.Path, mutant: Mutant, unit: str, target: str, scratc
 def verdict(builds, mutant: Mutant):
     """Returns the first build that sees the mutant, and its complaint, or ('', '') if none does."""
     for build in builds:
-        for unit, target in KERNELS[mutant.path]:
+        for unit, target in TESTS[mutant.path]:
             with tempfile.TemporaryDirectory() as folder:
                 said = run_test(build, mutant, unit, target, pathlib.Path(folder))
             if said:

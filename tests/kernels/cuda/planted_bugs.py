@@ -9,6 +9,7 @@ SOFTMAX = f"{CUDA}/attn_softmax.cuh"
 ROWS = f"{CUDA}/attn_rows.cuh"
 EXCHANGE = f"{CUDA}/attn_exchange.cuh"
 MERGE = f"{CUDA}/attn_merge.cuh"
+ATTENTION_HOST = f"{CUDA}/paged_attention.cu"
 REFERENCE = f"{CUDA}/attention_reference.cuh"
 PACKED_GEMM = f"{CUDA}/packed_gemm.cuh"
 DEQUANTIZE = f"{CUDA}/packed_dequantize.cuh"
@@ -85,6 +86,7 @@ PLANTED = [
      "(c + at.lane / 16)"),
     ("swizzle left out where tiles are written", TILES, "SwizzledChunk<kHeadDim>(row + j % 8, chunk) * 8",
      "chunk * 8"),
+    ("swizzle left out on both sides", TILES, "return chunk ^ (row / (8 / kPlaces) % kPlaces);", "return chunk;"),
     ("the next stage's tile", ATTENTION, "k_tile = StageOfTiles<T, Shape>(stage);",
      "k_tile = StageOfTiles<T, Shape>((stage + 1) % kStages);"),
     ("a stage filled that is still read", ATTENTION, "loader.Load(tiles.FirstKey(i + kStages - 1), free_stage);",
@@ -125,12 +127,15 @@ PLANTED = [
     ("NaN where a row has seen no key", SOFTMAX, "maximum[h] == -INFINITY ? 0.0f : maximum[h];", "maximum[h];"),
     ("warps added without their weights", EXCHANGE, "total.x += weight[w] * x.x;", "total.x += x.x;"),
     ("rows of the exchange that overlap", EXCHANGE, "kStride = Shape::kHeadDim + 8;", "kStride = Shape::kHeadDim - 8;"),
+    ("rows of the exchange in the same banks", EXCHANGE, "kStride = Shape::kHeadDim + 8;", "kStride = Shape::kHeadDim;"),
     ("a sink in each part", ROWS, "item.partial < 0 && p.sinks != nullptr", "p.sinks != nullptr"),
     ("a sink not in base 2", ROWS, "p.sinks[head] * kLog2E", "p.sinks[head]"),
     ("log-sum-exp in base e", ROWS, "softmax.maximum[h] + Log2(sum)", "softmax.maximum[h] + 0.6931472f * Log2(sum)"),
     ("log-sum-exp without the maximum", ROWS, "softmax.maximum[h] + Log2(sum)", "Log2(sum)"),
 
     ("the launch before not waited for", MERGE, "GridDependencyWait();", ";"),
+    ("pieces read before the wait for the launch before", MERGE, "GridDependencyWait();",
+     "struct AtItsEnd { __device__ ~AtItsEnd() { GridDependencyWait(); } } const wait;"),
     ("parts merged without their weights", MERGE, "o.x += weight * x.x;", "o.x += x.x * inverse;"),
     ("merge without the sink", MERGE, "p.sinks != nullptr ? Exp2(p.sinks[head] * kLog2E - maximum) : 0.0f", "0.0f"),
     ("merge of the first head's sink", MERGE, "p.sinks[head] * kLog2E - maximum", "p.sinks[0] * kLog2E - maximum"),
@@ -248,7 +253,29 @@ PLANTED = [
     ("memory of before past the end", PACK, "  std::memset(out, 0, static_cast<size_t>(Format::GroupBytes(weight.cols)));\n", ""),
     ("the last of equals", f"{CUDA}/argmax.cuh", "b.index < a.index", "b.index > a.index"),
 
+    # Time: a bug that only work that runs late shows. One more is among those of the merge, and
+    # tests/mutation/planted_bugs.py has others.
+    ("a plan uploaded from where the plan before still is", ATTENTION_HOST,
+     "uploaded.last_staging = 1 - uploaded.last_staging;", ";"),
+
     # Scale: bugs that only many experts, heads, blocks or elements show.
+    ("at most 16 pieces merged", MERGE, "const AttentionMerge merge = p.merges[blockIdx.x];",
+     "AttentionMerge merge = p.merges[blockIdx.x];\n  merge.num_items = std::min(merge.num_items, 16);"),
+    ("blocks beyond 16 not launched", ATTENTION_HOST, "{.grid = {static_cast<unsigned>(part.num_blocks)},",
+     "{.grid = {static_cast<unsigned>(std::min<int64_t>(part.num_blocks, 16))},"),
+    ("V of 16 KV heads looked for too near", ATTENTION_HOST,
+     "args.kv_cache.values.data<T>() - args.kv_cache.keys.data<T>(),",
+     "args.kv_cache.values.data<T>() - args.kv_cache.keys.data<T>() - "
+     "(args.kv_cache.num_kv_heads() >= 16 ? block_size * head_dim : 0),"),
+    ("32 bits for a place in Q", ROWS, "place[i % 2] * (kDepthSteps * 16)",
+     "static_cast<int32_t>(place[i % 2] * (kDepthSteps * 16))"),
+    ("32 bits for a place in the output or the partial results", ROWS,
+     "(item.partial < 0 ? out_row : partial_row) * Shape::kHeadDim",
+     "static_cast<int32_t>((item.partial < 0 ? out_row : partial_row) * Shape::kHeadDim)"),
+    ("32 bits for a place in the pieces", MERGE, "p.partial_out + from * p.head_dim + d",
+     "p.partial_out + static_cast<int32_t>(from * p.head_dim) + d"),
+    ("32 bits for a place in the merged output", MERGE, "p.out + (token * p.num_heads + head) * p.head_dim + d",
+     "p.out + static_cast<int32_t>((token * p.num_heads + head) * p.head_dim) + d"),
     ("a thread counts the first of its choices", ROUTING, "i < end; ++i) {\n    const int32_t chosen",
      "i < std::min(begin + 1, end); ++i) {\n    const int32_t chosen"),
     ("expert ids past 127 wrap", ROUTING, "const int32_t chosen = p.experts[i];",

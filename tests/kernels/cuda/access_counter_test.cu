@@ -1,0 +1,154 @@
+// Tests the counts of bank conflicts and sectors, on patterns whose costs are known, and asserts
+// that attention has no bank conflicts.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/emulator/emulated_device.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/paged_attention.h"
+#include "kernels/cuda/primitives.cuh"
+#include "tests/kernels/cuda/attention_testing.h"
+
+namespace quire::testing {
+namespace {
+
+using namespace kernels::cuda;
+using emulator::Access;
+using emulator::AccessCount;
+using emulator::AccessCounts;
+using emulator::EmulatedDevice;
+
+struct Params {
+  float* memory;
+  int stride;  // in words
+};
+
+__global__ void LoadsMatrices(const __grid_constant__ Params p) {
+  const auto row = static_cast<int>(threadIdx.x);
+  uint32_t r[4];
+  for (int i = 0; i < 2; ++i) LdMatrix(r, DynamicShared<uint32_t>() + row * p.stride);
+}
+
+__global__ void StoresPairs(const __grid_constant__ Params p) {
+  StoreVector(DynamicShared<float>() + static_cast<int>(threadIdx.x) * p.stride,
+              make_float2(0.0f, 0.0f));
+}
+
+__global__ void LoadsWords(const __grid_constant__ Params p) {
+  LoadReadOnly<float>(p.memory + static_cast<int>(threadIdx.x) * p.stride);
+}
+
+// Only odd lanes store.
+__global__ void OddLanesStore(const __grid_constant__ Params p) {
+  if (threadIdx.x % 2 == 1) StoreVector(p.memory + threadIdx.x, 1.0f);
+}
+
+// Even lanes make one more copy than odd lanes before the lanes meet.
+__global__ void CopiesQuads(const __grid_constant__ Params p) {
+  float* const to = DynamicShared<float>() + static_cast<int>(threadIdx.x) * 4;
+  for (unsigned i = 0; i < 2 - threadIdx.x % 2; ++i) {
+    CpAsync<16>(to, p.memory + static_cast<int>(threadIdx.x) * p.stride, threadIdx.x < 16);
+  }
+  CpAsyncCommit();
+  CpAsyncWait<0>();
+  __syncwarp();
+  CpAsync<16>(to, p.memory, true);
+  CpAsyncCommit();
+  CpAsyncWait<0>();
+}
+
+AccessCount CountOf(void (*kernel)(Params), int stride, Access access, unsigned threads = 32) {
+  EmulatedDevice device({.counts_accesses = true});
+  DeviceArray<float> memory(device, std::vector<float>(4096));
+  EXPECT_TRUE(Launch(device, {.block = {threads}, .shared_bytes = 32 << 10}, kernel,
+                     {.memory = memory.data(), .stride = stride})
+                  .ok());
+  EXPECT_TRUE(device.Synchronize().ok());
+  EXPECT_EQ(device.access_counts().size(), 1u);
+  AccessCounts counts = device.access_counts().at(reinterpret_cast<const void*>(kernel));
+  return counts[access];
+}
+
+void ExpectCount(const AccessCount& got, int64_t instructions, int64_t cost, int64_t least) {
+  EXPECT_EQ(got.instructions, instructions);
+  EXPECT_EQ(got.cost, cost);
+  EXPECT_EQ(got.least, least);
+}
+
+TEST(AccessCounterTest, RowsOfMatricesInTheSameBanksConflict) {
+  ExpectCount(CountOf(&LoadsMatrices, 4, Access::kLdMatrix), 2, 8, 8);        // adjacent rows
+  ExpectCount(CountOf(&LoadsMatrices, 32, Access::kLdMatrix), 2, 64, 8);      // eight ways
+  ExpectCount(CountOf(&LoadsMatrices, 36, Access::kLdMatrix), 2, 8, 8);       // padded
+  ExpectCount(CountOf(&LoadsMatrices, 8, Access::kLdMatrix), 2, 16, 8);       // two ways
+  ExpectCount(CountOf(&LoadsMatrices, 0, Access::kLdMatrix), 2, 8, 8);        // one row for all
+  ExpectCount(CountOf(&LoadsMatrices, 4, Access::kLdMatrix, 64), 4, 16, 16);  // two warps
+}
+
+TEST(AccessCounterTest, StoresOfEightBytesGoByHalfWarps) {
+  ExpectCount(CountOf(&StoresPairs, 2, Access::kSharedStore), 1, 2, 2);
+  ExpectCount(CountOf(&StoresPairs, 4, Access::kSharedStore), 1, 4, 2);
+  ExpectCount(CountOf(&StoresPairs, 32, Access::kSharedStore), 1, 32, 2);
+  ExpectCount(CountOf(&StoresPairs, 2, Access::kGlobalStore), 0, 0, 0);
+}
+
+TEST(AccessCounterTest, SectorsThatAWarpTouches) {
+  ExpectCount(CountOf(&LoadsWords, 1, Access::kGlobalLoad), 1, 4, 4);
+  ExpectCount(CountOf(&LoadsWords, 2, Access::kGlobalLoad), 1, 8, 4);
+  ExpectCount(CountOf(&LoadsWords, 32, Access::kGlobalLoad), 1, 32, 4);
+  ExpectCount(CountOf(&LoadsWords, 0, Access::kGlobalLoad), 1, 1, 1);
+  ExpectCount(CountOf(&OddLanesStore, 0, Access::kGlobalStore), 1, 4, 2);
+}
+
+// The copies that are not valid read nothing. After the lanes have met, the counts of their
+// accesses begin anew.
+TEST(AccessCounterTest, LanesThatDivergeAreCountedTogetherAgainOnceTheyMeet) {
+  ExpectCount(CountOf(&CopiesQuads, 4, Access::kCopyTarget), 3, 12, 12);
+  ExpectCount(CountOf(&CopiesQuads, 4, Access::kCopySource), 3, 8 + 8 + 1, 8 + 4 + 1);
+}
+
+// Runs attention of this shape, once as a decode that is cut into pieces and once as a prompt.
+// Expects that no access of a kernel to shared memory conflicts.
+void ExpectNoConflicts(int32_t head_dim, int32_t num_heads) {
+  SCOPED_TRACE(head_dim);
+  SCOPED_TRACE(num_heads);
+  EmulatedDevice device({.counts_accesses = true});
+  const AttentionBatch batch({.sequences = {{300, 1}, {70, 20}},
+                              .num_heads = num_heads,
+                              .num_kv_heads = 1,
+                              .head_dim = head_dim});
+  AttentionOnDevice on_device(device, batch);
+  PagedAttentionOp op(device);
+  const auto plan = op.Plan(batch.PlanArgs());
+  ASSERT_TRUE(plan.ok());
+  on_device.args.plan = *plan;
+  ASSERT_TRUE(op.Run(on_device.args).ok());
+  ASSERT_TRUE(device.Synchronize().ok());
+  int64_t num_loads = 0, num_stores = 0, num_copies = 0;
+  for (auto [kernel, counts] : device.access_counts()) {
+    for (const Access access : {Access::kLdMatrix, Access::kSharedStore, Access::kCopyTarget}) {
+      EXPECT_EQ(counts[access].excess(), 0) << static_cast<int>(access);
+    }
+    // A key of a head is contiguous, and so are the rows of an output.
+    EXPECT_EQ(counts[Access::kCopySource].excess(), 0);
+    num_loads += counts[Access::kLdMatrix].instructions;
+    num_stores += counts[Access::kSharedStore].instructions;
+    num_copies += counts[Access::kCopyTarget].instructions;
+  }
+  EXPECT_GT(num_loads, 0);
+  EXPECT_GT(num_copies, 0);
+  // With four row tiles, each warp has its rows for itself and exchanges nothing.
+  EXPECT_EQ(num_stores > 0, num_heads <= 64);
+}
+
+TEST(AccessCounterTest, AttentionHasNoBankConflicts) {
+  for (const int32_t head_dim : {32, 64, 80, 96, 112, 128, 256}) {
+    for (const int32_t num_heads : {4, 17, 71}) ExpectNoConflicts(head_dim, num_heads);
+  }
+}
+
+}  // namespace
+}  // namespace quire::testing
