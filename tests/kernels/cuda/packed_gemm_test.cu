@@ -362,10 +362,11 @@ TEST_P(PackedGemmTest, EmbedDequantisesInFloat32) {
   for (const WeightType type : kPackedTypes) {
     SCOPED_TRACE(Traits(type).name);
     const int64_t cols = ColsOf(type);
-    // The second part is a float type, and the third is packed in another type.
+    // The first part, whose rows have the most bytes, is a float type. The others are packed, in
+    // two types.
     const bool k_quant = Traits(type).block_elements == 256;
     const TestWeight parts[] = {
-        RandomWeight(type, 21, cols, 15), RandomWeight(WeightType::kF32, 3, cols, 16),
+        RandomWeight(WeightType::kF32, 3, cols, 16), RandomWeight(type, 21, cols, 15),
         RandomWeight(k_quant ? WeightType::kQ6_K : WeightType::kQ8_0, 20, cols, 17)};
     const CudaWeight weight = Prepare({&parts[0], &parts[1], &parts[2]}, DType::kBF16);
     std::vector<float> values;
