@@ -119,7 +119,9 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int ordinal,
   if (error != cudaSuccess || ordinal >= count) {
     return absl::UnavailableError(absl::StrCat(
         "cuda: want GPU ", ordinal, ", got ",
-        error != cudaSuccess ? cudaGetErrorString(error) : absl::StrCat(count, " GPUs")));
+        error != cudaSuccess ? cudaGetErrorString(error) : absl::StrCat(count, " GPUs"),
+        "; install NVIDIA's driver for CUDA ", CUDART_VERSION / 1000,
+        ", give the container the GPU, or take --backend cpu"));
   }
   std::unique_ptr<CudaDevice> device(new CudaDevice(ordinal, options));
   ASSIGN_OR_RETURN(device->info_, ReadInfo(ordinal));

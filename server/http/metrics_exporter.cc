@@ -58,6 +58,7 @@ class Family {
     return *this;
   }
 
+  bool empty() const { return family_.metric.empty(); }
   MetricFamily Take() { return std::move(family_); }
 
  private:
@@ -175,10 +176,9 @@ void AddGpu(const GpuReadings& gpu, std::vector<MetricFamily>& families) {
     Family family(name, type, help);
     const auto add_one = [&](const auto& value, Labels labels) {
       if (value) family.Add(*value, std::move(labels));
-      return value.has_value();
     };
-    const bool any = (add_one(series.first, series.second) | ...);
-    if (any) families.push_back(family.Take());
+    (add_one(series.first, series.second), ...);
+    if (!family.empty()) families.push_back(family.Take());
   };
   using Whole = std::pair<std::optional<int64_t>, Labels>;
   using Real = std::pair<std::optional<double>, Labels>;
