@@ -30,6 +30,7 @@ using testing::Logits;
 using testing::ModelRunner;
 using testing::ReadGoldenLlamas;
 using testing::ReadGoldenModels;
+using testing::RelativeError;
 using testing::ThreadOrder;
 
 std::unique_ptr<kernels::Backend> Cuda(ThreadOrder order,
@@ -101,18 +102,6 @@ TEST(DecoderCudaTest, TakesTheTokensOfTheCpuBackendAloneChunkedAndBatched) {
       EXPECT_EQ(generate(10, &other), want) << "in chunks beside another";
     }
   }
-}
-
-double RootMeanSquare(const Logits& x) {
-  double sum = 0.0;
-  for (const float value : x) sum += double{value} * value;
-  return std::sqrt(sum / static_cast<double>(x.size()));
-}
-
-double RelativeError(const Logits& got, const Logits& want) {
-  Logits error = got;
-  for (size_t i = 0; i < error.size(); ++i) error[i] -= want[i];
-  return RootMeanSquare(error) / RootMeanSquare(want);
 }
 
 // Tests the models with head sizes for which attention on tensor cores has kernels.

@@ -33,6 +33,7 @@ using kernels::WeightType;
 using testing::kDeviceIsEmulated;
 using testing::Logits;
 using testing::ModelRunner;
+using testing::RelativeError;
 using testing::ThreadOrder;
 
 // Another model's tensors, with all matrices in one type.
@@ -100,16 +101,6 @@ struct CudaModel {
     runner = std::make_unique<ModelRunner>(*std::move(model), *backend);
   }
 };
-
-double RelativeError(const Logits& got, const Logits& want) {
-  double errors = 0.0, squares = 0.0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double error = double{got[i]} - want[i];
-    errors += error * error;
-    squares += double{want[i]} * want[i];
-  }
-  return std::sqrt(errors / squares);
-}
 
 TEST(CudaPackedWeightsTest, LogitsAreThoseOfExpandedWeights) {
   const std::string folder = testing::TestSourcePath("engine/model/testdata/");

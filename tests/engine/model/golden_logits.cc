@@ -46,4 +46,14 @@ void ExpectAgreement(std::string_view name, const GoldenLogits& golden, const Lo
               golden.ids.size(), smallest_margin);
 }
 
+double RelativeError(const Logits& got, const Logits& want) {
+  double errors = 0.0, squares = 0.0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double error = double{got[i]} - want[i];
+    errors += error * error;
+    squares += double{want[i]} * want[i];
+  }
+  return std::sqrt(errors / squares);
+}
+
 }  // namespace quire::testing

@@ -28,4 +28,7 @@ GoldenLogits ReadGoldenLogits(const nlohmann::json& entry);
 // the bound, the number of decided positions, and the smallest margin.
 void ExpectAgreement(std::string_view name, const GoldenLogits& golden, const Logits& logits);
 
+// Returns the root mean square of the differences, relative to that of `want`.
+double RelativeError(const Logits& got, const Logits& want);
+
 }  // namespace quire::testing

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 using testing::Logits;
 using testing::ReadGoldenModels;
 
-std::unique_ptr<kernels::Backend> Cpu() {
+std::unique_ptr<kernels::Backend> OneThread() {
   return *kernels::CreateBackend({.name = "cpu", .num_threads = 1});
 }
 
@@ -80,7 +80,8 @@ std::vector<Logits> RunRanks(const GoldenModel& golden, int32_t num_ranks, int64
   for (int32_t i = 0; i < num_ranks; ++i) {
     threads.emplace_back([&, i] {
       ThreadRank rank(sums, i);
-      logits[static_cast<size_t>(i)] = GoldenRunner(golden, Cpu(), &rank)->Prefill(golden.ids);
+      logits[static_cast<size_t>(i)] =
+          GoldenRunner(golden, OneThread(), &rank)->Prefill(golden.ids);
       if (i == 0) *num_sums = rank.num_sums;
     });
   }
@@ -92,7 +93,8 @@ TEST(ShardTest, OneRankGivesTheBitsOfTheModel) {
   for (const GoldenModel& golden : ReadGoldenModels()) {
     SCOPED_TRACE(golden.name);
     int64_t num_sums = 0;
-    EXPECT_EQ(RunRanks(golden, 1, &num_sums)[0], GoldenRunner(golden, Cpu())->Prefill(golden.ids));
+    EXPECT_EQ(RunRanks(golden, 1, &num_sums)[0],
+              GoldenRunner(golden, OneThread())->Prefill(golden.ids));
     // The outputs of mixtures are not sums over ranks.
     if (LargestOf(golden.config, [](const LayerSpec& layer) { return layer.has_experts(); })) {
       continue;
@@ -150,7 +152,7 @@ class OneQuantizedMatrix final : public files::WeightMap {
 
 TEST(ShardTest, ColumnsOfAQuantizedMatrixAreWholeBlocks) {
   const OneQuantizedMatrix weights;
-  const auto backend = Cpu();
+  const auto backend = OneThread();
   ParameterLoader loader(weights, *backend);
   StoredParameter stored = {.parts = {{"w", 3}}, .cols = 64, .wanted_cols = {32, 64}};
   const auto matrix = loader.Matrix(stored);
