@@ -18,12 +18,12 @@
 //
 // Such cuts depend on the whole batch, and so do the last bits of a result. With `fixed_split`, the
 // cuts of a sequence depend only on its heads and on its lengths in this step. A unit is cut into
-// pieces of fixed_split_keys keys, or of one tile if that is longer. All units of a sequence together get at most kFixedSplitPieces
-// pieces, in equal shares, unless there are more units than that. If the share of a unit is too
-// small for pieces of fixed_split_keys, the pieces of the unit are longer. kFixedSplitPieces pieces
-// fill any grid, and more pieces would only cost memory. A long chunk of a prompt has enough units
-// to fill the grid, so none of them is cut. The partial results of a sequence take at most
-// kFixedSplitPieces * 128 rows, for any length of the sequence.
+// pieces of fixed_split_keys keys, or of one tile if that is longer. All units of a sequence
+// together get at most kFixedSplitPieces pieces, in equal shares, unless there are more units than
+// that. If the share of a unit is too small for pieces of fixed_split_keys, the pieces of the unit
+// are longer. kFixedSplitPieces pieces fill any grid, and more pieces would only cost memory. A
+// long chunk of a prompt has enough units to fill the grid, so none of them is cut. The partial
+// results of a sequence take at most kFixedSplitPieces * 128 rows, for any length of the sequence.
 
 #include <cstdint>
 #include <limits>
