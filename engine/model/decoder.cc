@@ -355,7 +355,7 @@ absl::StatusOr<std::unique_ptr<Model>> CreateDecoder(
   const kernels::Rank rank = communicator == nullptr ? kernels::Rank() : communicator->rank();
   ASSIGN_OR_RETURN(ModelConfig part, Shard(config, rank));
   ASSIGN_OR_RETURN(DecoderWeights loaded,
-                   LoadDecoderWeights(config, rank, weights, names, backend, limits));
+                   LoadDecoderWeights(config, part, rank, weights, names, backend, limits));
   auto model = std::make_unique<Decoder>(std::move(part), std::move(loaded), backend, communicator);
   RETURN_IF_ERROR(model->Reserve(limits));
   return model;

@@ -105,9 +105,9 @@ absl::Status LoadQkNorms(ParameterLoader& loader, const LayerTensors& stored,
 }  // namespace
 
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(
-    const ModelConfig& config, const kernels::Rank& rank, const files::WeightMap& weights,
-    const TensorNames& names, kernels::Backend& backend, const StepLimits& limits) {
-  ASSIGN_OR_RETURN(const ModelConfig part, Shard(config, rank));
+    const ModelConfig& config, const ModelConfig& part, const kernels::Rank& rank,
+    const files::WeightMap& weights, const TensorNames& names, kernels::Backend& backend,
+    const StepLimits& limits) {
   DecoderTensors stored = FindTensors(config, names, HasTensorIn(weights));
   RETURN_IF_ERROR(CheckTensors(stored, weights, names, config.architecture));
   ShardTensors(config, rank, stored);

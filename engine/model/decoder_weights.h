@@ -57,10 +57,12 @@ struct DecoderWeights {
 };
 
 // Loads all parameters of the rank's part of the model that `config` describes, for
-// limits.max_model_len positions. Returns NotFound or InvalidArgument, naming the tensor, if a
-// tensor is missing, has another shape, or would be left out.
+// limits.max_model_len positions. `part` is the result of Shard (shard.h). Returns NotFound or
+// InvalidArgument, naming the tensor, if a tensor is missing, has another shape, or would be left
+// out.
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(
-    const ModelConfig& config, const kernels::Rank& rank, const files::WeightMap& weights,
-    const TensorNames& names, kernels::Backend& backend, const StepLimits& limits);
+    const ModelConfig& config, const ModelConfig& part, const kernels::Rank& rank,
+    const files::WeightMap& weights, const TensorNames& names, kernels::Backend& backend,
+    const StepLimits& limits);
 
 }  // namespace quire::engine

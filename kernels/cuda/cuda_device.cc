@@ -326,7 +326,9 @@ absl::StatusOr<TensorMap> CudaDevice::MakeTensorMap(const TensorMapSpec& spec) {
   if (info_.compute_capability < 90) {
     return absl::FailedPreconditionError(absl::StrCat("cuda: ", info_.name, " has no TMA"));
   }
-  ASSIGN_OR_RETURN(const auto encode, FindEncodeTiled());
+  // Attention of prompts makes maps in every step.
+  static const auto found = FindEncodeTiled();
+  ASSIGN_OR_RETURN(const auto encode, found);
   cuuint64_t dims[TensorMapSpec::kMaxRank], strides[TensorMapSpec::kMaxRank];
   cuuint32_t box[TensorMapSpec::kMaxRank], steps[TensorMapSpec::kMaxRank];
   for (int i = 0; i < spec.rank; ++i) {
