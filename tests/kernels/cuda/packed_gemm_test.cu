@@ -338,8 +338,8 @@ TEST_P(PackedGemmTest, StackedPartsAndEpiloguesGiveTheValuesOfTheExpandedWeight)
   }
 }
 
-// What is not a number in one token stays there. Half of the last tile lies past the end of a row,
-// where the next token begins.
+// A NaN in one token stays there. Half of the last tile lies past the end of a row, where the next
+// token begins.
 TEST_P(PackedGemmTest, ANanStaysInItsToken) {
   const TestWeight weight = RandomWeight(WeightType::kQ8_0, 40, 96, 13);
   const CudaWeight prepared = Prepare({&weight}, DType::kF16);

@@ -47,17 +47,8 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
     }
     shapes_seen.insert({c.dtype, c.head_dim, c.block_size});
     if (c.fixed_split_keys > 0) {
-      // The pinned sequence must have the same bits alone as among the other sequences.
       ++num_fixed;
-      AttentionCase alone = c;
-      alone.sequences = {c.sequences[pinned]};
-      const AttentionBatch crowd(c), single(alone);
-      const auto device = MakeDevice(kAllThreadOrders[seed % 3], seed);
-      const AttentionAnswer want = Attend(*device, alone, single);
-      EXPECT_TRUE(SameBits(crowd.RowsOf(pinned, answer.out), want.out));
-      EXPECT_GT(want.num_partial_rows, 0);
-      EXPECT_GT(want.merges[0], 0);
-      EXPECT_EQ(answer.merges[pinned], want.merges[0]);
+      CheckSameAlone(c, pinned, answer, {.seed = seed});
     }
     if (HasFailure()) return;
   }

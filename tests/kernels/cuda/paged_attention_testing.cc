@@ -63,6 +63,19 @@ AttentionAnswer CheckInEveryOrder(const AttentionCase& c, const AttentionCheck& 
   return first;
 }
 
+void CheckSameAlone(const AttentionCase& c, size_t sequence, const AttentionAnswer& among,
+                    const AttentionCheck& check) {
+  AttentionCase alone = c;
+  alone.sequences = {c.sequences[sequence]};
+  const AttentionBatch crowd(c), single(alone);
+  const auto device = MakeDevice(kAllThreadOrders[check.seed % 3], check.seed);
+  const AttentionAnswer want = Attend(*device, alone, single, check.prefill);
+  EXPECT_TRUE(SameBits(crowd.RowsOf(sequence, among.out), want.out));
+  EXPECT_GT(want.num_partial_rows, 0);
+  EXPECT_GT(want.merges[0], 0);
+  EXPECT_EQ(among.merges[sequence], want.merges[0]);
+}
+
 std::vector<AttentionCase> ChosenAttentionCases() {
   using kernels::AttentionPattern;
   constexpr kernels::DType kF16 = kernels::DType::kF16;

@@ -34,6 +34,11 @@ struct AttentionCheck {
 // output with float64.
 AttentionAnswer CheckInEveryOrder(const AttentionCase& c, const AttentionCheck& check = {});
 
+// Checks that a sequence of `c`, which has a fixed split that cuts it, has the same bits alone as
+// among the others, whose answer is `among`. The seed chooses the thread order.
+void CheckSameAlone(const AttentionCase& c, size_t sequence, const AttentionAnswer& among,
+                    const AttentionCheck& check = {});
+
 // Returns cases at the borders of what the op does.
 std::vector<AttentionCase> ChosenAttentionCases();
 

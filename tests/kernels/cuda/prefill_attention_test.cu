@@ -129,16 +129,8 @@ TEST_F(CudaPrefillAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKe
     num_mixed += answer.row_tiles.size() > 1 ? 1 : 0;
     shapes_seen.insert({c.dtype, c.head_dim, c.block_size});
     if (c.fixed_split_keys > 0) {
-      // The pinned sequence must have the same bits alone as among the other sequences.
       ++num_fixed;
-      AttentionCase alone = c;
-      alone.sequences = {c.sequences[pinned]};
-      const AttentionBatch crowd(c), single(alone);
-      const auto device = MakeDevice(kAllThreadOrders[seed % 3], seed);
-      const AttentionAnswer want = Attend(*device, alone, single, PrefillAttention::kWgmma);
-      EXPECT_TRUE(SameBits(crowd.RowsOf(pinned, answer.out), want.out));
-      EXPECT_GT(want.num_partial_rows, 0);
-      EXPECT_EQ(answer.merges[pinned], want.merges[0]);
+      CheckSameAlone(c, pinned, answer, {.seed = seed, .prefill = PrefillAttention::kWgmma});
     }
     if (HasFailure()) return;
   }
