@@ -88,6 +88,7 @@ class EngineImpl final : public SteppedEngine {
     channel_.Send({.done = Completion<int64_t>(std::move(done))});
   }
   absl::Status WaitIdle(absl::Duration timeout) override;
+  void FailAll(const absl::Status& status) override;
   bool RunFrontend() override { return workers_->RunOne(); }
   bool Step() override { return loop_.Step(); }
 
@@ -289,6 +290,13 @@ absl::Status EngineImpl::WaitIdle(absl::Duration timeout) {
         "%d requests still run after %s", running_.size(), absl::FormatDuration(timeout)));
   }
   return absl::OkStatus();
+}
+
+void EngineImpl::FailAll(const absl::Status& status) {
+  tickets_.StartDrain();
+  for (const std::shared_ptr<Request>& request : running_.TakeAll()) {
+    request->sink->Finish(status, {});
+  }
 }
 
 }  // namespace

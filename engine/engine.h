@@ -42,7 +42,8 @@ class SubmittedRequest {
 
 // Thread-safe. One step thread owns the scheduler, the cache and the model. A small pool of
 // frontend threads renders templates and tokenizes. The step thread calls the sinks. A frontend
-// thread calls Finish of a request that ends before it reaches the step thread.
+// thread calls Finish of a request that ends before it reaches the step thread. Only FailAll calls
+// it on another thread, and perhaps once more.
 class Engine {
  public:
   // Creates an engine: reads the model, allocates memory and computes a warm-up token. An error
@@ -94,6 +95,11 @@ class Engine {
   virtual void StartDrain() = 0;
   // Waits until nothing is queued or running. Returns DeadlineExceeded when `timeout` passes first.
   virtual absl::Status WaitIdle(absl::Duration timeout) = 0;
+
+  // Ends every request with `status`, on the thread of the caller, although the step thread hangs.
+  // Refuses new requests. The engine cannot be used or destroyed afterwards: the caller must end
+  // the process.
+  virtual void FailAll(const absl::Status& status) = 0;
 };
 
 }  // namespace quire::engine

@@ -27,6 +27,10 @@ constexpr int32_t kCpuMaxNumBatchedTokens = 256;
 // A GPU computes a small step no faster than one that fills it. 8192 tokens are vLLM's default for
 // an H100.
 constexpr int32_t kDeviceMaxNumBatchedTokens = 8192;
+// The defaults of max_num_seqs. A GPU reads the weights once for all sequences of a step, so it
+// gains from more of them: 256 is also vLLM's default for one GPU.
+constexpr int32_t kCpuMaxNumSeqs = 64;
+constexpr int32_t kDeviceMaxNumSeqs = 256;
 // The default of max_draft_tokens.
 constexpr int32_t kCpuMaxDraftTokens = 4;
 // The most prompt positions whose logits one step may compute. With a vocabulary of 49,152, 64 rows
@@ -68,6 +72,9 @@ absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelC
                     .max_model_len = config.max_model_len,
                     .block_size = config.block_size};
   limits.pipeline_depth = backend.pipeline_depth;
+  if (limits.max_seqs == 0) {
+    limits.max_seqs = backend.host_memory ? kCpuMaxNumSeqs : kDeviceMaxNumSeqs;
+  }
   if (limits.max_tokens == 0) {
     limits.max_tokens = backend.host_memory ? kCpuMaxNumBatchedTokens : kDeviceMaxNumBatchedTokens;
   }

@@ -34,7 +34,7 @@ struct EngineConfig {
   int64_t kv_cache_mib = 0;
   double gpu_memory_utilization = 0.9;  // the part of a device's memory that Quire uses, (0, 1]
   int32_t block_size = 16;              // tokens
-  int32_t max_num_seqs = 64;
+  int32_t max_num_seqs = 0;             // 0: 64, or 256 on a device
   // Raised to max_num_seqs if below; 0: 256, or 8192 on a device.
   int32_t max_num_batched_tokens = 0;
   absl::Duration max_step_time;   // limits a step with decodes and prompts; zero: no limit

@@ -45,8 +45,9 @@ namespace {
 using base::Log;
 using base::LogLevel;
 
-constexpr absl::Duration kLastWords = absl::Seconds(1);    // for short RPCs to end before the stop
-constexpr absl::Duration kCallTimeout = absl::Seconds(3);  // for the server's calls to itself
+constexpr absl::Duration kLastWords = absl::Seconds(1);  // for short RPCs to end before the stop
+constexpr absl::Duration kLastBytes = absl::Milliseconds(200);  // for the door to send them
+constexpr absl::Duration kCallTimeout = absl::Seconds(3);       // for the server's calls to itself
 
 absl::Status CheckAddresses(const ServerConfig& config) {
   for (const std::string& text : {config.listen, config.control_listen, config.admin_listen}) {
@@ -146,8 +147,7 @@ absl::StatusOr<Credentials> LoadCredentials(const ServerConfig& config) {
   Credentials credentials;
   ASSIGN_OR_RETURN(credentials.identities,
                    IdentityStore::Create(config.auth_token_file,
-                                         {.max_num_seqs = config.engine.max_num_seqs,
-                                          .certificates = !config.tls_client_ca.empty()}));
+                                         {.certificates = !config.tls_client_ca.empty()}));
   ASSIGN_OR_RETURN(credentials.tls, LoadTlsFiles(config));
   return credentials;
 }
@@ -209,6 +209,17 @@ std::unique_ptr<GpuWatch> WatchGpu(const engine::ServerInfo& info) {
 
 // The exit status of a server whose device is lost. A new process may find the device well again.
 constexpr int kDeviceLostStatus = 3;
+
+// Ends all calls with a status, and then the process, because a thread that waits for a device
+// cannot be ended.
+[[noreturn]] void EndWhileTheDeviceHangs(engine::Engine& engine, const OpenCalls& calls) {
+  engine.FailAll(absl::UnavailableError(
+      "the device hangs, and the server ends: send the request again, to another server or later"));
+  calls.WaitUntilNone(base::SteadyNow() + kLastWords);
+  absl::SleepFor(kLastBytes);
+  base::LogLastWords("quire-server: the device hangs; see the server's log\n");
+  std::_Exit(kDeviceLostStatus);
+}
 
 // Returns the exit status of the process.
 absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credentials,
@@ -278,11 +289,9 @@ absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credent
   HealthWatch watch(
       health, [&] { return probe.Call(kCallTimeout); },
       [&](bool serving) { server->SetHealthy(serving); },
-      engine->server_info().backend == "cpu" ? std::function<void()>() : [] {
-        // A thread that waits for a device cannot be ended.
-        base::LogLastWords("quire-server: the device hangs; see the server's log\n");
-        std::_Exit(kDeviceLostStatus);
-      });
+      engine->server_info().backend == "cpu"
+          ? std::function<void()>()
+          : [&] { EndWhileTheDeviceHangs(*engine, open_calls); });
   LogReady(*engine, *server, admin.get(), base::SteadyNow() - start);
   signals.Wait();
   LeaveService(config, leaving, *server);

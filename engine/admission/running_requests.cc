@@ -56,6 +56,16 @@ absl::StatusOr<std::vector<std::shared_ptr<const Request>>> RunningRequests::Abo
                                           " runs as \"", base::ToAbsl(request_id), "\""));
 }
 
+std::vector<std::shared_ptr<Request>> RunningRequests::TakeAll() {
+  base::MutexLock lock(mu_);
+  std::vector<std::shared_ptr<Request>> taken;
+  taken.reserve(requests_.size());
+  for (auto& [key, request] : requests_) taken.push_back(std::move(request));
+  requests_.clear();
+  became_idle_.NotifyAll();
+  return taken;
+}
+
 void RunningRequests::CancelAll() {
   base::MutexLock lock(mu_);
   for (const auto& [key, request] : requests_) request->cancelled.store(true);

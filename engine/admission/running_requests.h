@@ -39,6 +39,9 @@ class RunningRequests {
   absl::StatusOr<std::vector<std::shared_ptr<const Request>>> Abort(
       std::string_view request_id, std::optional<std::string_view> owner);
 
+  // Removes and returns all requests, which somebody else than the step thread will end.
+  std::vector<std::shared_ptr<Request>> TakeAll();
+
   // Cancels all requests, when the engine ends.
   void CancelAll();
 

@@ -41,9 +41,7 @@ TokenIds Ids(const std::vector<text::EncodedToken>& tokens) {
 
 absl::Status Frontend::Prepare(Request& request) const {
   const GenerateParams& params = request.params;
-  const int32_t of_tenant = params.limits.max_running;
-  const int32_t most =
-      of_tenant > 0 ? std::min(of_tenant, limits_.max_num_seqs) : limits_.max_num_seqs;
+  const int32_t most = MostRunning(params.limits, limits_.max_num_seqs);
   if (!params.continuations.empty()) {
     const int32_t limit = std::min(kMaxContinuations, most);
     if (std::ssize(params.continuations) > limit) {

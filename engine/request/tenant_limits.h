@@ -3,18 +3,30 @@
 // The limits on one tenant's use of what all tenants share: the queue, the places of running
 // sequences, and the steps.
 
+#include <algorithm>
 #include <cstdint>
 
 namespace quire::engine {
 
 struct TenantLimits {
   int32_t max_waiting = 0;  // requests that have not run yet; 0: no limit but the queue's
-  int32_t max_running = 0;  // running sequences, and samples of one request; 0: no limit
+  int32_t max_running = 0;  // running sequences, and samples of one request; 0: see leaves_places
   int32_t share = 1;        // weight among waiting tenants for steps; 1..100
   // If true, a request of the tenant is accepted only while the number of the tenant's waiting
   // requests is below `share` times the number of free places of the queue. So one tenant alone
   // leaves about 1 / (share + 1) of the queue free.
   bool leaves_room = false;
+  // If true, and max_running is 0, the tenant leaves about 1/8 of the places of running sequences
+  // to other tenants. If both are unset, there is no limit.
+  bool leaves_places = false;
 };
+
+// Returns how many sequences the tenant may run at once, if all tenants together may run
+// `max_num_seqs`.
+constexpr int32_t MostRunning(const TenantLimits& limits, int32_t max_num_seqs) {
+  if (limits.max_running > 0) return std::min(limits.max_running, max_num_seqs);
+  if (!limits.leaves_places || max_num_seqs == 1) return max_num_seqs;
+  return max_num_seqs - std::max(1, max_num_seqs / 8);
+}
 
 }  // namespace quire::engine

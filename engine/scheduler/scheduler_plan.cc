@@ -306,8 +306,11 @@ void Scheduler::StartWaiting(absl::Time now, Budget& budget, StepPlan& plan) {
 }
 
 bool Scheduler::TenantHasPlaces(const State& state) const {
-  const int32_t most = state.request().params.limits.max_running;
-  return most == 0 || shares_.num_places(state.group->tenant) + state.num_samples() <= most;
+  const int32_t most = MostRunning(state.request().params.limits, config_.max_num_seqs);
+  // Without a limit of the tenant's own, TryStart makes room: sequences whose readers are stuck
+  // make way, also for those of their own tenant.
+  return most == config_.max_num_seqs ||
+         shares_.num_places(state.group->tenant) + state.num_samples() <= most;
 }
 
 // Returns the next sequence to start; null when none may start in this step.

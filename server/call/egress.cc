@@ -222,6 +222,7 @@ void UnarySink::Finish(const absl::Status& status, const engine::RequestSummary&
 }
 
 void UnarySink::Pump() {
+  if (std::exchange(closed_, true)) return;
   std::vector<engine::TokenDelta> samples;
   absl::Status status;
   engine::RequestSummary summary;

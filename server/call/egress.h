@@ -203,6 +203,7 @@ class UnarySink : public engine::TokenSink,
   const bool token_ids_;  // constant
   Egress& egress_;        // not owned
   UnaryWriter& writer_;   // not owned
+  bool closed_ = false;   // egress thread only
 
   base::Mutex mu_;
   DeltaBuffer samples_ ABSL_GUARDED_BY(mu_);

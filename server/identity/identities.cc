@@ -33,7 +33,7 @@ bool SamePrincipal(const IdentityLine& a, const IdentityLine& b) {
 }  // namespace
 
 std::shared_ptr<const Identities> Identities::WithoutFile(const IdentityContext& context) {
-  std::shared_ptr<Identities> identities(new Identities(context));
+  std::shared_ptr<Identities> identities(new Identities);
   if (context.certificates) {
     identities->any_certificate_ = true;
     return identities;
@@ -67,7 +67,7 @@ absl::StatusOr<std::shared_ptr<const Identities>> Identities::Load(const std::st
     lines.push_back(*std::move(parsed));
   }
   if (lines.empty()) return wrong(Invalid(absl::StrFormat("%s: holds no token", path)));
-  std::shared_ptr<Identities> identities(new Identities(context));
+  std::shared_ptr<Identities> identities(new Identities);
   if (const absl::Status added = identities->Add(lines); !added.ok()) {
     return wrong(Invalid(absl::StrFormat("%s: %s", path, added.message())));
   }
@@ -112,19 +112,18 @@ absl::Status Identities::Add(const std::vector<IdentityLine>& lines) {
 }
 
 // Makes a principal. If there are other tenants (`has_others`), the principal's tenant must leave
-// them about 1/8 of max_num_seqs sequences and room in the queue. If limits.max_running is set, it
-// replaces the first rule. If limits.max_waiting is set, it replaces the second.
+// them places of running sequences and room in the queue. If limits.max_running is set, it replaces
+// the first rule. If limits.max_waiting is set, it replaces the second.
 Principal Identities::MakePrincipal(std::string name, std::string tenant,
-                                    const TenantFields& limits, bool has_others) const {
-  const int32_t places = context_.max_num_seqs;
-  const int32_t left = has_others && places > 1 ? std::max(1, places / 8) : 0;
+                                    const TenantFields& limits, bool has_others) {
   return {.name = std::move(name),
           .tenant = std::move(tenant),
           .max_priority = limits.max_priority.value_or(0),
           .limits = {.max_waiting = limits.max_waiting.value_or(0),
-                     .max_running = std::min(limits.max_running.value_or(places - left), places),
+                     .max_running = limits.max_running.value_or(0),
                      .share = limits.share.value_or(1),
-                     .leaves_room = has_others && !limits.max_waiting.has_value()}};
+                     .leaves_room = has_others && !limits.max_waiting.has_value(),
+                     .leaves_places = has_others && !limits.max_running.has_value()}};
 }
 
 Identities::PrincipalPtr Identities::FindToken(std::string_view authorization) const {

@@ -18,7 +18,6 @@ namespace quire::server {
 
 // The facts about the server that Identities needs.
 struct IdentityContext {
-  int32_t max_num_seqs = 0;   // the most sequences that run at once, over all tenants
   bool certificates = false;  // clients present certificates, which the server verifies
 };
 
@@ -51,13 +50,12 @@ class Identities {
     PrincipalPtr principal;
   };
 
-  explicit Identities(const IdentityContext& context) : context_(context) {}
+  Identities() = default;
   absl::Status Add(const std::vector<IdentityLine>& lines);
   PrincipalPtr FindToken(std::string_view authorization) const;
-  Principal MakePrincipal(std::string name, std::string tenant, const TenantFields& limits,
-                          bool has_others) const;
+  static Principal MakePrincipal(std::string name, std::string tenant, const TenantFields& limits,
+                                 bool has_others);
 
-  const IdentityContext context_;
   PrincipalPtr everybody_;  // the principal of all callers; null if callers are told apart
   bool any_certificate_ = false;
   bool has_operator_ = false;

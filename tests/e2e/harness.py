@@ -47,8 +47,8 @@ SCRATCH = pathlib.Path(_scratch.name)
 
 # Set for the runs on an emulated GPU.
 BACKEND = os.environ.get("QUIRE_E2E_BACKEND", "auto")
-# The emulator takes minutes for the largest step that a GPU takes by default, and the warm-up runs it.
-EMULATOR_FLAGS = ("--max_num_batched_tokens", "256")
+# The emulator takes minutes for the largest steps that a GPU takes by default, and the warm-up runs them.
+EMULATOR_FLAGS = ("--max_num_batched_tokens", "256", "--max_num_seqs", "64")
 TINY_DTYPE = os.environ.get("QUIRE_E2E_DTYPE", "float32")
 
 

@@ -56,12 +56,13 @@ class BackendTest(unittest.TestCase):
             server = Server("--backend", backend, "--dtype", dtype)
             self.assertEqual(server.wait(), 1)
             self.assertIn(says, server.log())
-        server = Server("--backend", "cuda-emulated", "--dtype", "f16").ready()
+        server = Server("--backend", "cuda-emulated", "--dtype", "f16", "--max_num_seqs", "0").ready()
         self.addCleanup(server.stop)
         client = Client(server.address)
         self.addCleanup(client.close)
         model = client.model_info()
         self.assertEqual((model.activation_dtype, model.kv_dtype), ("f16", "f16"))
+        self.assertEqual(client.server_info().max_num_seqs, 256)  # the default on a device
 
     def test_the_cache_gets_what_is_left_of_the_device(self):
         """Of the emulated device's GiB."""
@@ -150,8 +151,14 @@ class LostDeviceTest(unittest.TestCase):
         self.assertRegex(self.server.log(), r"the device is lost: every request fails status=.*illegal memory access.* "
                                             r"step=\d+ sequences=\d tokens=\d+ longest_context=\d+")
 
-    def test_a_hang_ends_the_server(self):
+    def test_a_hang_ends_every_call_and_the_server(self):
+        whole = self.client.inference.Generate.future(harness.make_request("the thing", max_tokens=400, ignore_eos=True))
         self.fault.with_suffix(self.fault.suffix + ".hang").touch()
+        for call in (whole, *self.streams):
+            with self.assertRaises(grpc.RpcError) as failed:
+                call.result() if call is whole else collections.deque(call, maxlen=0)
+            self.assertEqual(failed.exception.code(), grpc.StatusCode.UNAVAILABLE)
+            self.assertIn("the device hangs", failed.exception.details())
         self.assertEqual(self.server.wait(), 3)
         self.assertIn("the device hangs", self.server.log())
 

@@ -73,6 +73,7 @@ class FakeEngine : public engine::Engine {
   void FlushPrefixCache(engine::FlushDone done) override { std::move(done)(kFlushedBlocks); }
   void StartDrain() override;
   absl::Status WaitIdle(absl::Duration timeout) override;
+  void FailAll(const absl::Status&) override {}
 
  private:
   struct Running;

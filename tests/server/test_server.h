@@ -26,8 +26,7 @@ class TestServer {
       : engine(std::move(options)) {
     if (config.listen == server::ServerConfig().listen) config.listen = "127.0.0.1:0";
     auto identities = server::IdentityStore::Create(
-        config.auth_token_file, {.max_num_seqs = config.engine.max_num_seqs,
-                                 .certificates = !config.tls_client_ca.empty()});
+        config.auth_token_file, {.certificates = !config.tls_client_ca.empty()});
     EXPECT_TRUE(identities.ok()) << identities.status();
     identities_ = *std::move(identities);
     auto started = server::GrpcServer::Start(config, tls,

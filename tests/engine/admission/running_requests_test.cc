@@ -93,6 +93,17 @@ TEST(RunningRequestsTest, CancelAllReachesEveryOne) {
   EXPECT_TRUE(b->cancelled);
 }
 
+TEST(RunningRequestsTest, TakeAllLeavesNone) {
+  RunningRequests running;
+  const auto a = NewRequest("a");
+  const auto b = NewRequest("b", "owner");
+  ASSERT_TRUE(running.Insert(a).ok());
+  ASSERT_TRUE(running.Insert(b).ok());
+  EXPECT_THAT(running.TakeAll(), ::testing::UnorderedElementsAre(a, b));
+  EXPECT_TRUE(running.WaitUntilIdle(absl::ZeroDuration()));
+  running.Erase(*a);  // does nothing
+}
+
 TEST(RunningRequestsTest, ServesManyThreads) {
   RunningRequests running;
   std::vector<std::thread> threads;

@@ -72,6 +72,18 @@ TEST(StartOrderTest, ATenantRunsWithinItsPlacesAndLetsOthersPass) {
   EXPECT_TRUE(simulation.ended().contains(many[2])) << "its turn came";
 }
 
+TEST(StartOrderTest, ATenantLeavesPlacesToOthers) {
+  Simulation simulation({.scheduler = {.max_num_seqs = 8}});
+  for (int i = 0; i < 9; ++i) {
+    simulation.Add({.prompt = Prompt(4, 20 * i),
+                    .max_tokens = 6,
+                    .tenant = "many",
+                    .limits = {.leaves_places = true}});
+  }
+  simulation.Step();
+  EXPECT_EQ(simulation.planned().size(), 7u);
+}
+
 TEST(StartOrderTest, ALargerShareStartsMoreOften) {
   Simulation simulation({.scheduler = {.max_num_seqs = 1, .starts_per_oldest = 100}});
   for (int i = 0; i < 4; ++i) {

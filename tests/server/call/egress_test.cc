@@ -450,26 +450,24 @@ TEST(StreamSinkTest, NoDeltaIsLostOrDoubled) {
   EXPECT_GE(writes, kStreams * kSamples);
 }
 
+// The test reads it after the egress thread has ended.
+struct UnaryAnswer final : UnaryWriter {
+  void Close(std::vector<engine::TokenDelta> s, const absl::Status& st,
+             const engine::RequestSummary& sum) override {
+    samples = std::move(s);
+    status = st;
+    summary = sum;
+    ++closes;
+  }
+
+  std::atomic<int> closes = 0;
+  std::vector<engine::TokenDelta> samples;
+  absl::Status status;
+  engine::RequestSummary summary;
+};
+
 TEST(UnarySinkTest, AnswersOnceWithWholeSamples) {
-  class Answer : public UnaryWriter {
-   public:
-    void Close(std::vector<engine::TokenDelta> s, const absl::Status& st,
-               const engine::RequestSummary& sum) override {
-      base::MutexLock lock(mu);
-      samples = std::move(s);
-      status = st;
-      summary = sum;
-      ++closes;
-      closed.NotifyAll();
-    }
-    base::Mutex mu;
-    base::CondVar closed;
-    int closes = 0;
-    std::vector<engine::TokenDelta> samples;
-    absl::Status status;
-    engine::RequestSummary summary;
-  };
-  Answer answer;
+  UnaryAnswer answer;
   {
     Egress egress;
     auto sink = std::make_shared<UnarySink>(false, egress, answer);
@@ -485,6 +483,19 @@ TEST(UnarySinkTest, AnswersOnceWithWholeSamples) {
   EXPECT_EQ(answer.samples[1].text, "x");
   EXPECT_TRUE(answer.status.ok());
   EXPECT_EQ(answer.summary.usage.prompt_tokens, 3);
+}
+
+TEST(UnarySinkTest, ASecondFinishAnswersNothing) {
+  UnaryAnswer answer;
+  {
+    Egress egress;
+    auto sink = std::make_shared<UnarySink>(false, egress, answer);
+    sink->Finish(absl::UnavailableError("the device hangs"), {});
+    while (answer.closes == 0) std::this_thread::yield();
+    sink->Finish(absl::OkStatus(), {});
+  }
+  EXPECT_EQ(answer.closes, 1);
+  EXPECT_EQ(answer.status.code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ TEST(ServerConfigTest, DefaultsAreSafe) {
   EXPECT_EQ(config.engine.model_path, "m.gguf");
   EXPECT_EQ(config.listen, "127.0.0.1:8100");
   EXPECT_EQ(config.admin_listen, "127.0.0.1:8101");
-  EXPECT_EQ(config.engine.max_num_seqs, 64);
+  EXPECT_EQ(config.engine.max_num_seqs, 0);  // the backend's default
   EXPECT_EQ(config.engine.max_queue, 1024);
   EXPECT_EQ(config.engine.stalled_stream_timeout, absl::Seconds(30));
   EXPECT_EQ(config.engine.max_step_time, absl::Milliseconds(90));

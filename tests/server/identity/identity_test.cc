@@ -29,8 +29,8 @@ using ::testing::Not;
 
 constexpr char kFirst[] = "first-token-0123456789";
 constexpr char kSecond[] = "second-token-0123456789";
-constexpr IdentityContext kTokensOnly{.max_num_seqs = 64};
-constexpr IdentityContext kCertificates{.max_num_seqs = 64, .certificates = true};
+constexpr IdentityContext kTokensOnly{};
+constexpr IdentityContext kCertificates{.certificates = true};
 
 std::string Line(std::string_view token, std::string_view fields) {
   const TokenDigest digest = DigestOf(token);
@@ -107,18 +107,19 @@ TEST(IdentitiesTest, FieldsSayWhoAndWhat) {
     EXPECT_EQ(principal->limits.max_running, 8);
     EXPECT_EQ(principal->limits.share, 2);
     EXPECT_FALSE(principal->limits.leaves_room) << "max_waiting says it";
+    EXPECT_FALSE(principal->limits.leaves_places) << "max_running says it";
   }
 }
 
 TEST(IdentitiesTest, OneTenantOfSeveralLeavesSomethingToTheOthers) {
   const auto alone = ByToken(*Load(absl::StrCat(kFirst, "\n")), kFirst)->limits;
-  EXPECT_EQ(alone.max_running, 64);
   EXPECT_FALSE(alone.leaves_room);
+  EXPECT_FALSE(alone.leaves_places);
   const auto one = ByToken(*Load(absl::StrCat(kFirst, "\n", kSecond, "\n")), kFirst)->limits;
-  EXPECT_EQ(one.max_running, 56);
   EXPECT_TRUE(one.leaves_room);
+  EXPECT_TRUE(one.leaves_places);
   // A caller with any-tenant is a gateway that sends requests for many tenants.
-  EXPECT_EQ(ByToken(*Load(Line(kFirst, "roles=any-tenant")), kFirst)->limits.max_running, 56);
+  EXPECT_TRUE(ByToken(*Load(Line(kFirst, "roles=any-tenant")), kFirst)->limits.leaves_places);
 }
 
 TEST(IdentitiesTest, CertificatesAreNamed) {
@@ -150,7 +151,7 @@ TEST(IdentitiesTest, WithoutAFileACertificateIsATenantAndNoneIsEverybody) {
   const auto everybody = Identities::WithoutFile(kTokensOnly)->Authenticate(std::nullopt, "");
   ASSERT_TRUE(everybody.ok());
   EXPECT_TRUE((*everybody)->is_operator && (*everybody)->any_tenant);
-  EXPECT_EQ((*everybody)->limits.max_running, 0);
+  EXPECT_EQ(engine::MostRunning((*everybody)->limits, 64), 64);
 }
 
 TEST(IdentitiesTest, RefusesFilesThatProtectNothingOrContradictThemselves) {
