@@ -28,6 +28,8 @@ from ledger import last_of, table
 # The performance targets of the kernels: share of the read ceiling, cost of ALiBi, FLOP/s.
 DECODE_SHARE, DECODE_TOKENS = 0.90, 256 * 1024
 ALIBI_COST = {"decode": 0.02, "ragged": 0.02, "prefill": 0.05}
+# And of a whole server: share of the bound of a step and of the time, seconds.
+ENGINE_STREAMS, STEP_SHARE, PACKED_SHARE, BUSY_SHARE, READY_SECONDS = (1, 16, 64), 0.85, 0.75, 0.95, 10
 PREFILL_FLOPS, WGMMA_FLOPS, PREFILL_TOKENS = 330e12, 500e12, 8192
 
 
@@ -138,6 +140,46 @@ def goals(rows: list[dict], peers: list[dict]) -> list[str]:
     return lines
 
 
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f}" if seconds < 1 else f"{seconds * 1e3:.0f}"
+
+
+def engine_table(lines: list[dict]) -> str:
+    timed = [line for line in lines if "seconds" in line]
+    return table(["model", "case", "ms", "bound ms", "of bound", "tokens/s", "GPU busy"],
+                 [[line["model"], line["case"], milliseconds(line["seconds"]),
+                   milliseconds(line["bound_seconds"]) if "bound_seconds" in line else "-",
+                   percent(line["of_bound"]) if "of_bound" in line else "-",
+                   f"{line['tokens_per_second']:.0f}" if "tokens_per_second" in line else "-",
+                   percent(line["busy"]) if line.get("busy") is not None else "-"] for line in timed])
+
+
+def engine_goals(lines: list[dict]) -> list[str]:
+    """One line for each aim of a whole server: met or not, and what was measured."""
+    measured = {(line["model"], line["case"]): line for line in lines}
+    said = []
+
+    def judge(aim: str, model: str, case: str, value, met, text):
+        line = measured.get((model, case))
+        if line is None or value(line) is None:
+            said.append(f"- {aim}: not measured.")
+        else:
+            said.append(f"- {aim}: {'met' if met(value(line)) else '**not met**'}; {text(value(line))}.")
+
+    for streams in ENGINE_STREAMS:
+        judge(f"a bf16 step of {streams} streams at {percent(STEP_SHARE)} of its bound", "bf16", f"decode {streams}",
+              lambda line: line["of_bound"], lambda v: v >= STEP_SHARE, percent)
+    judge(f"packed weights at {percent(PACKED_SHARE)} of their bytes' bound, one stream", "q4_k", "decode 1",
+          lambda line: line["of_bound"], lambda v: v >= PACKED_SHARE, percent)
+    judge(f"the GPU busy for {percent(BUSY_SHARE)} of the time, 64 streams", "bf16", "decode 64",
+          lambda line: line.get("busy"), lambda v: v >= BUSY_SHARE, percent)
+    judge(f"ready {READY_SECONDS} s after the start, 16 GB of weights in the page cache", "bf16", "start",
+          lambda line: line["seconds"], lambda v: v <= READY_SECONDS, lambda v: f"{v:.1f} s")
+    judge("the CPU's greedy tokens in f32", "quire-stories", "greedy answers of the CPU in f32",
+          lambda line: (line["equal"], line["of"]), lambda v: v[0] == v[1], lambda v: f"{v[0]} of {v[1]} answers")
+    return said
+
+
 def peer_table(peers: list[dict]) -> str:
     names = sorted({line["peer"] for line in peers})
     cases: dict = {}
@@ -155,7 +197,8 @@ def peer_table(peers: list[dict]) -> str:
 def performance(lines: list[dict]) -> str:
     rows = last_of(lines, ("row",), "suite", "name")
     peers = last_of(lines, ("peer",), "case", "peer")
-    skipped = last_of(lines, ("skipped", "failed", "peer_skipped"), "suite", "name", "peer", "case")
+    skipped = last_of(lines, ("skipped", "failed", "peer_skipped", "engine_failed"), "suite", "name", "peer", "model",
+                      "case")
     measured = {(row["suite"], row["name"]) for row in rows}
     devices, machines = last_of(lines, ("device",)), last_of(lines, ("machine",))
     title = devices[-1]["name"] if devices else "a GPU"
@@ -182,6 +225,8 @@ def performance(lines: list[dict]) -> str:
                           percent(row["of_ceiling"])] for row in others])]
     if peers:
         parts += ["### Beside others", peer_table(peers)]
+    if engine := last_of(lines, ("engine",), "model", "case"):
+        parts += ["### A whole server", "\n".join(engine_goals(engine)), engine_table(engine)]
     profiles = last_of(lines, ("ncu",), "kernel", "case")
     if profiled := [line for line in profiles if line["metrics"]]:
         parts += ["### By Nsight Compute", ncu_table(profiled)]
@@ -191,8 +236,8 @@ def performance(lines: list[dict]) -> str:
                  if not any(other["type"] == line["phase"] for other in lines)]
     if left_out:
         parts += ["### Left out",
-                  "\n".join(f"- {line.get('peer', '')} {line.get('name') or line.get('case')}: {line['reason']}".replace(
-                      "-  ", "- ") for line in left_out)]
+                  "\n".join(f"- {line.get('peer') or line.get('model', '')} {line.get('name') or line.get('case')}: "
+                            f"{line['reason']}".replace("-  ", "- ") for line in left_out)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -4,10 +4,12 @@
 #   bench/gpu/run_all.sh --part 1     machine, build, conformance of the primitives, correctness
 #   bench/gpu/run_all.sh --part 2     compute-sanitizer, benchmarks, Nsight Compute
 #   bench/gpu/run_all.sh --part 3     the same shapes beside others (torch, FlashInfer where installed)
+#   bench/gpu/run_all.sh --part 4     a whole server: its tokens, its speed with an 8B model
+#   bench/gpu/run_all.sh --part 5     a whole server under compute-sanitizer
 #
-# Without --part all of it runs, in some 25 minutes. Other options:
+# Without --part all of it runs, in some 40 minutes. Other options:
 #   --phase NAME   only this phase; may be repeated: machine build conformance correctness sanitizer kernels ncu
-#                  peers
+#                  peers engine soak
 #   --build DIR    folder of the binaries (build/cuda); one that --bundle made is not built again
 #   --bundle DIR   builds for sm_90a, copies the binaries and their libraries to DIR, and ends. For a machine with a
 #                  GPU and a glibc no older, on which nothing can be installed. Needs no GPU itself
@@ -19,10 +21,11 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
-all_phases=(machine build conformance correctness sanitizer kernels ncu peers)
+all_phases=(machine build conformance correctness sanitizer kernels ncu peers engine soak)
 phases=() build=build/cuda out=build/gpu-run bundle= check=
+models=build/gpu-models  # of the phases engine and soak, 21 GB
 max_bundle_mib=40  # compressed
-usage() { sed -n '2,18p' "$0" | sed 's/^# \{0,1\}//'; exit 2; }
+usage() { sed -n '2,20p' "$0" | sed 's/^# \{0,1\}//'; exit 2; }
 while [ $# -gt 0 ]; do
   if [ "$1" = --check ]; then check=yes; shift; continue; fi
   [ $# -ge 2 ] || usage
@@ -32,6 +35,8 @@ while [ $# -gt 0 ]; do
         1) phases+=(machine build conformance correctness) ;;
         2) phases+=(sanitizer kernels ncu) ;;
         3) phases+=(peers) ;;
+        4) phases+=(engine) ;;
+        5) phases+=(soak) ;;
         *) usage ;;
       esac ;;
     --phase) [[ " ${all_phases[*]} " == *" $2 "* ]] || usage; phases+=("$2") ;;
@@ -46,7 +51,8 @@ done
 build=$(realpath -m "$build")
 
 # The most seconds that each phase may take. The phases of one --part take at most 580 together.
-declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=365 [ncu]=55 [peers]=560)
+declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=365 [ncu]=55 [peers]=560
+  [engine]=570 [soak]=300)
 
 conformance_tests=(cuda_primitives_test cuda_hopper_primitives_test cuda_tile_product_test cuda_device_test)
 # The test cases for compute-sanitizer, which are small. The Hopper primitives and prefill_attention have no
@@ -70,21 +76,29 @@ ncu_cases=(
   "PackedGemmKernel linear linear Q4_K M=1 N=4096 K=14336")
 
 die() { echo "run_all.sh: $*" >&2; exit 3; }
+# The server and the client need gRPC, without which the phases engine and soak are skipped.
 compile() {
+  local server=OFF targets=(quire-gpu-bench quire-random-model cuda_tests)
   command -v cmake >/dev/null && command -v ninja >/dev/null || { echo "no cmake or ninja"; return 1; }
-  cmake --preset cuda -B "$build" -DQUIRE_BUILD_SERVER=OFF "$@" &&
-    cmake --build "$build" --target quire-gpu-bench cuda_tests -- -j "$(nproc)"
+  if command -v grpc_cpp_plugin >/dev/null; then
+    server=ON
+    targets+=(quire-server quire quire-cuda)
+  fi
+  cmake --preset cuda -B "$build" -DQUIRE_BUILD_SERVER=$server "$@" &&
+    cmake --build "$build" --target "${targets[@]}" -- -j "$(nproc)"
 }
 
 if [ -n "$bundle" ]; then
   [ ! -e "$bundle" ] || [ -e "$bundle/commit" ] || die "$bundle: want a new folder or an older bundle"
   compile -DQUIRE_CUDA_ARCHITECTURES=90a || die "the build failed"
   rm -rf "$bundle"
-  mkdir -p "$bundle/bin" "$bundle/tests" "$bundle/lib"
-  cp "$build/bin/quire-gpu-bench" "$bundle/bin/" && cp "$build"/tests/cuda_*_test "$bundle/tests/" || die "no binaries"
-  strip "$bundle"/bin/* "$bundle"/tests/*
+  mkdir -p "$bundle/bin" "$bundle/tests" "$bundle/lib/quire"
+  cp "$build"/bin/{quire-gpu-bench,quire-random-model,quire-server,quire} "$bundle/bin/" &&
+    cp "$build/lib/quire/libquire-cuda.so" "$bundle/lib/quire/" && cp "$build"/tests/cuda_*_test "$bundle/tests/" ||
+    die "no binaries"
+  strip "$bundle"/bin/* "$bundle"/tests/* "$bundle"/lib/quire/*
   # Leaves out the libraries that every system has, and cuBLAS, which is large and comes with CUDA.
-  ldd "$bundle"/bin/* "$bundle"/tests/* | awk '$3 ~ /^\// {print $3}' | sort -u |
+  ldd "$bundle"/bin/* "$bundle"/tests/* "$bundle"/lib/quire/* | awk '$3 ~ /^\// {print $3}' | sort -u |
     grep -Ev '/(libc|libm|libdl|librt|libpthread|libcublas[A-Za-z]*)\.so' |
     xargs -r cp -L -t "$bundle/lib/"
   git rev-parse --short HEAD >"$bundle/commit"
@@ -105,6 +119,7 @@ for root in nvidia.__path__: print(*{f.parent for f in pathlib.Path(root).rglob(
 fi
 # Runs a command with the libraries of the build. Used only for our own binaries: other programs must not load a
 # bundle's libraries.
+has_server() { [ -x "$build/bin/quire-server" ]; }
 with_libraries() { env LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"; }
 
 # Starts every binary of the build, lists its tests, and runs the first test. Without a GPU, that test prints the
@@ -124,6 +139,14 @@ if [ -n "$check" ]; then
   done
   said=$(with_libraries "$build/bin/quire-gpu-bench" --suite merge --filter none 2>&1 | tail -n 1)
   echo "quire-gpu-bench: $said"
+  if has_server; then
+    # The server finds its module. Without a GPU, the module says so.
+    said=$(with_libraries timeout 20 "$build/bin/quire-server" --model models/quire-stories --backend cuda \
+      --listen 127.0.0.1:0 --admin_listen '' 2>&1 | grep -m 1 -E '^quire-server:|server: ready')
+    echo "${said:-quire-server: no word}"
+    [[ $said == *"want GPU"* || $said == *"server: ready"* ]] || failed=1
+    with_libraries "$build/bin/quire" --help >/dev/null || { echo "quire does not start"; failed=1; }
+  fi
   exit "$failed"
 fi
 
@@ -238,6 +261,16 @@ phase_peers() {
   compare_with "$(($(left) * 9 / 10))" flex || failed=1
   return "$failed"
 }
+
+# measure_server PARTS MORE...
+measure_server() {
+  has_server || { skip_phase "$1" "no quire-server in $build"; return 0; }
+  timeout "$(left)" python3 bench/gpu/engine.py --bin "$build/bin" --libraries "$libraries" --json "$results" --only "$2" \
+    --seconds "$(($(left) * 9 / 10))" --work "$models" "${@:3}"
+}
+
+phase_engine() { measure_server engine tokens,bf16,q4_k; }
+phase_soak() { measure_server soak soak; }
 
 failures=()
 for name in "${phases[@]}"; do

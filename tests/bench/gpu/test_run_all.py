@@ -109,7 +109,7 @@ esac
         self.assertEqual((run.returncode, run.stderr), (3, "run_all.sh: no GPU: nvidia-smi lists none\n"))
 
     def test_unknown_parts_and_phases_are_errors_of_use(self):
-        for arguments in (("--part", "4"), ("--phase", "all"), ("--part",), ("--fast", "1")):
+        for arguments in (("--part", "6"), ("--phase", "all"), ("--part",), ("--fast", "1")):
             self.assertEqual(self.run_all(*arguments).returncode, 2, arguments)
 
     def test_the_first_part_runs_every_test_once(self):
@@ -181,6 +181,26 @@ esac
         if shutil.which("compute-sanitizer", path="/usr/bin:/bin") is None:
             self.assertEqual(run.returncode, 0)
             self.assertIn("skipped: no compute-sanitizer", run.stdout)
+
+    def test_without_a_server_its_phases_say_so(self):
+        for phase in ("engine", "soak"):
+            run = self.run_all("--phase", phase)
+            self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+            self.assertIn(f"- {phase}: no quire-server in {self.build}", (self.out / "performance.md").read_text())
+
+    def test_the_engines_phases_measure_their_parts(self):
+        """With a script in the place of Python, which keeps the arguments of engine.py."""
+        self.script(self.build / "bin/quire-server", "")
+        python = shutil.which("python3")
+        self.script(self.tools / "python3", f"""#!/bin/bash
+case "$1" in *engine.py) echo "$@" >>"$CALLS" ;; *) exec {python} "$@" ;; esac
+""")
+        for part in ("4", "5"):
+            run = self.run_all("--part", part)
+            self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        engine, soak = self.calls.read_text().splitlines()
+        self.assertIn("--only tokens,bf16,q4_k ", engine)
+        self.assertIn("--only soak ", soak)
 
     def test_benchmarks_and_peers_end_in_tables(self):
         run = self.run_all("--phase", "kernels", "--phase", "peers")

@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""Measures a whole server on a GPU, with random weights of an 8B Llama in bf16 and Q4_K, and checks it.
+
+    python3 bench/gpu/engine.py --bin build/cuda/bin --json results.jsonl [--only NAME,...] [--seconds N]
+        [--backend NAME] [--size full|tiny] [--work FOLDER]
+
+--only chooses among these, which run in this order:
+  tokens   greedy tokens of the bundled model in f32, on the CPU and on the GPU
+  bf16     speed: start, 1 to 256 streams, prompts of 8k tokens, a cached prefix of 8k, 16 forks of 4k
+  q4_k     the same with packed weights
+  soak     two layers under compute-sanitizer's memcheck, while clients send, cancel and go
+
+A case of speed is one run of `quire bench`. It is a line with the measured time and the least time that the bytes or
+the FLOPs of the case allow: the weights and the keys and values that a step reads, at the read bandwidth that
+quire-gpu-bench measured (from --json, else 4.3 TB/s), or the FLOPs of a prompt at the ceiling of the GEMMs (else
+780 TFLOP/s).
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUNDLED = ROOT / "models/quire-stories"
+READ_BYTES_PER_SECOND, FLOPS_PER_SECOND = 4.3e12, 780e12  # of an H200, where this run has not measured them
+MOST_SECONDS_TO_START = 120
+
+BITS = {"bf16": (16, 16), "q4_k": (4.5, 6.5625)}  # of a weight of the layers, and of the head, which is Q6_K
+
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5,
+         "rope_theta": 500000.0, "max_position_embeddings": 32768, "tie_word_embeddings": False,
+         "torch_dtype": "bfloat16"}
+SHAPES = {
+    "full": LLAMA | {"vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+                     "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128},
+    "tiny": LLAMA | {"vocab_size": 4096, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+                     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64},
+}
+# Numbers of streams; tokens of a prompt, of an answer, of the long prompt, of the prefix of forks.
+LOADS = {"full": {"streams": (1, 16, 64, 256), "prompt": 128, "answer": 256, "long": 8192, "fork": 4096, "forks": 16},
+         "tiny": {"streams": (1, 4), "prompt": 16, "answer": 32, "long": 64, "fork": 64, "forks": 4}}
+
+
+def parameters(config: dict) -> int:
+    """Weights that a token is multiplied by: those of the layers and of the head."""
+    hidden, heads = config["hidden_size"], config["num_attention_heads"] + 2 * config["num_key_value_heads"]
+    attention = hidden * config["head_dim"] * (heads + config["num_attention_heads"])
+    layer = attention + 3 * hidden * config["intermediate_size"]
+    return config["num_hidden_layers"] * layer + config["vocab_size"] * hidden
+
+
+def weight_bytes(config: dict, type_name: str) -> float:
+    """Bytes that a decode step reads of the weights."""
+    layers, head = BITS[type_name]
+    weights_of_head = config["vocab_size"] * config["hidden_size"]
+    return ((parameters(config) - weights_of_head) * layers + weights_of_head * head) / 8
+
+
+def kv_bytes_per_token(config: dict) -> int:
+    return 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
+
+
+def prompt_flops(config: dict, tokens: int) -> float:
+    """The products of a prompt's tokens with the layers' weights, of queries with keys, and of weights with values."""
+    layers = parameters(config) - config["vocab_size"] * config["hidden_size"]
+    scores = config["num_hidden_layers"] * config["num_attention_heads"] * tokens * tokens / 2
+    return 2 * layers * tokens + 4 * config["head_dim"] * scores
+
+
+def step_bound(weight_bytes: float, kv_bytes: float, bandwidth: float) -> float:
+    """The least seconds of a decode step, which reads the weights once and the keys and values of every stream."""
+    return (weight_bytes + kv_bytes) / bandwidth
+
+
+def ceilings(results: pathlib.Path) -> tuple[float, float]:
+    """Bytes and FLOPs a second, as this run's ceilings were measured."""
+    bandwidth, flops = READ_BYTES_PER_SECOND, FLOPS_PER_SECOND
+    if results.exists():
+        rows = [json.loads(line) for line in results.read_text().splitlines() if line.strip()]
+        rows = [row for row in rows if row.get("type") == "row" and row.get("suite") == "ceilings"]
+        reads = [row["bytes"] / row["median_us"] * 1e6 for row in rows if "read" in row["name"]]
+        gemms = [row["flops"] / row["median_us"] * 1e6 for row in rows if row["flops"] > row["bytes"]]
+        bandwidth, flops = max(reads, default=bandwidth), max(gemms, default=flops)
+    return bandwidth, flops
+
+
+class Server:
+    """A quire-server on free ports of loopback. `prefix` is the command that runs it, such as a sanitizer."""
+
+    def __init__(self, options, model, *flags, prefix=()):
+        begin = time.monotonic()
+        self.process = subprocess.Popen(
+            [*prefix, str(options.bin / "quire-server"), "--model", str(model), "--listen", "127.0.0.1:0",
+             "--admin_listen", "127.0.0.1:0", *flags], stderr=subprocess.PIPE, text=True, env=options.environment)
+        self.lines: list[str] = []
+        self.ready = threading.Event()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        if not self.ready.wait(options.most_seconds_to_start) or self.process.poll() is not None:
+            self.process.kill()
+            self.reader.join()
+            raise RuntimeError("the server did not start: " + (self.lines[-1].strip() if self.lines else "no word"))
+        self.seconds_to_start = time.monotonic() - begin
+        said = next(line for line in self.lines if "server: ready" in line)
+        self.address, self.admin = (re.search(f' {name}="([^"]*)"', said)[1] for name in ("listen", "admin"))
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if "server: ready" in line:
+                self.ready.set()
+        self.ready.set()
+
+    def busy(self) -> float | None:
+        """The share of time in which the GPU computed, lately; None where nothing measures it."""
+        with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=5) as answer:
+            found = re.search(r"^quire_gpu_busy_ratio\S* (\S+)$", answer.read().decode(), re.MULTILINE)
+        return float(found[1]) if found else None
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+@contextlib.contextmanager
+def serving(options, model, *flags, prefix=()):
+    server = Server(options, model, "--backend", options.backend, *flags, prefix=prefix)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def quire(options, *arguments, timeout=300) -> list[dict]:
+    """The lines of JSON that a command of the client prints."""
+    done = subprocess.run([str(options.bin / "quire"), *arguments, "--json"], capture_output=True, text=True,
+                          timeout=timeout, env=options.environment)
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines() or ["no word"]
+        raise RuntimeError(f"quire {arguments[0]}: status {done.returncode}: {said[-1]}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+class Speed:
+    """The cases of one model on one server."""
+
+    def __init__(self, options, name: str, server: Server):
+        self.options, self.name, self.server = options, name, server
+        self.config, self.load = SHAPES[options.size], LOADS[options.size]
+        self.weight_bytes = weight_bytes(self.config, name)
+        self.bandwidth, self.flops = ceilings(options.json)
+
+    def bench(self, *flags) -> tuple[dict, float | None]:
+        """The result of one load, and the median share of time in which the GPU was busy meanwhile."""
+        shares, stop = [], threading.Event()
+
+        def watch():
+            while not stop.wait(1.0):
+                if (share := self.server.busy()) is not None:
+                    shares.append(share)
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            result = quire(self.options, "bench", "--server", self.server.address, "--temperature", "0", "--ignore_eos",
+                           *flags)[-1]
+        finally:
+            stop.set()
+            watcher.join()
+        return result, statistics.median(shares) if shares else None
+
+    def line(self, case: str, seconds: float, bound: float, **more) -> dict:
+        return {"type": "engine", "model": self.name, "case": case, "seconds": seconds, "bound_seconds": bound,
+                "of_bound": bound / max(seconds, 1e-9), **more}
+
+    def cases(self):
+        """Yields the name of each case and a function that measures it."""
+        load = self.load
+        for streams in load["streams"]:
+            yield f"decode {streams}", lambda streams=streams: self.decode(
+                f"decode {streams}", streams, load["prompt"], "--num_requests", str(2 * streams))
+        streams = load["streams"][-2]
+        yield f"decode {streams} top_p", lambda: self.decode(
+            f"decode {streams} top_p", streams, load["prompt"], "--num_requests", str(2 * streams), "--temperature", "0.8",
+            "--top_p", "0.95")
+        yield f"prompt {load['long']}", lambda: self.prompt(f"prompt {load['long']}", 0)
+        yield f"prompt {load['long']} cached", lambda: self.prompt(f"prompt {load['long']} cached", load["long"])
+        yield f"forks {load['forks']}x{load['fork']}", lambda: self.decode(
+            f"forks {load['forks']}x{load['fork']}", load["forks"], load["fork"] + 16, "--num_requests",
+            str(2 * load["forks"]), "--shared_prefix_tokens", str(load["fork"]), "--warmup", "1")
+
+    def decode(self, case: str, streams: int, prompt: int, *flags) -> dict:
+        result, busy = self.bench("--concurrency", str(streams), "--prompt_tokens", str(prompt), "--output_tokens",
+                                  str(self.load["answer"]), *flags)
+        context = prompt + self.load["answer"] / 2
+        bound = step_bound(self.weight_bytes, streams * context * kv_bytes_per_token(self.config), self.bandwidth)
+        return self.line(case, result["tpot_seconds"]["p50"], bound, busy=busy,
+                         tokens_per_second=result["output_tokens_per_second"])
+
+    def prompt(self, case: str, shared: int) -> dict:
+        """The time to the first token, of a prompt of which `shared` tokens are cached."""
+        computed = 16 if shared else self.load["long"]
+        flags = ("--shared_prefix_tokens", str(shared), "--warmup", "1") if shared else ()
+        result, busy = self.bench("--num_requests", "5", "--prompt_tokens", str(shared + computed), "--output_tokens",
+                                  "1", *flags)
+        bound = max(prompt_flops(self.config, computed) / self.flops,
+                    step_bound(self.weight_bytes, shared * kv_bytes_per_token(self.config), self.bandwidth))
+        return self.line(case, result["ttft_seconds"]["p50"], bound, busy=busy)
+
+
+def make_model(options, name: str, config: dict) -> pathlib.Path:
+    path = options.work / f"{name}.gguf"
+    if not path.exists():
+        (options.work / f"{name}.json").write_text(json.dumps(config))
+        subprocess.run([str(options.bin / "quire-random-model"), str(options.work / f"{name}.json"), str(BUNDLED),
+                        str(path), "--type", name.split("-")[0]], check=True, env=options.environment, timeout=300)
+    return path
+
+
+def measure(options, name: str, write):
+    model = make_model(options, name, SHAPES[options.size])
+    subprocess.run(["cat", str(model)], stdout=subprocess.DEVNULL, check=True)  # into the page cache
+    with serving(options, model, *options.server_flags) as server:
+        write({"type": "engine", "model": name, "case": "start", "seconds": server.seconds_to_start,
+               "bytes": model.stat().st_size})
+        speed = Speed(options, name, server)
+        for case, run in speed.cases():
+            if time.monotonic() > options.deadline:
+                write({"type": "engine_failed", "model": name, "case": case, "reason": "no time is left"})
+                continue
+            try:
+                write(run())
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                write({"type": "engine_failed", "model": name, "case": case, "reason": str(error)})
+
+
+PROMPTS = ("Once upon a time", "The dog", "One day, a girl named Lily went to", "They saw a big red ball. \"Look!\"")
+
+
+def compare_tokens(options, write):
+    """The bits of two backends differ, so an answer may part from another where two tokens are nearly as likely."""
+    answers: dict = {}
+    for backend in ("cpu", options.backend):
+        server = Server(options, BUNDLED, "--backend", backend, "--dtype", "f32", "--kv_dtype", "f32",
+                        *options.server_flags)
+        try:
+            answers[backend] = [[token for line in quire(options, "generate", "--server", server.address, "--prompt",
+                                                         prompt, "--temperature", "0", "--max_tokens", "64")
+                                 for token in line["token_ids"]] for prompt in PROMPTS]
+        finally:
+            server.stop()
+    equal = sum(a == b for a, b in zip(answers["cpu"], answers[options.backend]))
+    write({"type": "engine", "model": "quire-stories", "case": "greedy answers of the CPU in f32", "equal": equal,
+           "of": len(PROMPTS)})
+
+
+def soak(options, write):
+    """Fails if the sanitizer has a finding, or if the server does not end with status 0."""
+    sanitizer = shutil.which("compute-sanitizer")
+    if sanitizer is None and options.backend.startswith("cuda") and options.size == "full":
+        write({"type": "engine_failed", "model": "soak", "case": "memcheck", "reason": "no compute-sanitizer"})
+        return
+    prefix = (sanitizer, "--tool", "memcheck", "--error-exitcode", "99") if sanitizer else ()
+    model = make_model(options, "bf16-two-layers", SHAPES[options.size] | {"num_hidden_layers": 2})
+    server = Server(options, model, "--backend", options.backend, *options.server_flags, prefix=prefix)
+    try:
+        result = quire(options, "bench", "--server", server.address, "--duration", f"{options.soak_seconds}s",
+                       "--concurrency", "8", "--prompt_tokens", "16..150", "--output_tokens", "4..40", "--cancel_rate",
+                       "0.2", "--shared_prefix_tokens", "32", "--shared_prefix_fraction", "0.5",
+                       timeout=options.soak_seconds + 120)[-1]
+    finally:
+        status = server.stop()
+    if status != 0:
+        raise RuntimeError(f"exit status {status}: {server.lines[-1].strip()}")
+    write({"type": "engine", "model": "soak", "case": f"{options.soak_seconds} s under memcheck",
+           "requests": result["num_ok"]})
+
+
+PARTS = {"tokens": compare_tokens, "bf16": lambda options, write: measure(options, "bf16", write),
+         "q4_k": lambda options, write: measure(options, "q4_k", write), "soak": soak}
+
+
+def main(arguments=None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--json", type=pathlib.Path, required=True)
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--seconds", type=float, default=540)
+    parser.add_argument("--soak_seconds", type=int, default=60)
+    parser.add_argument("--backend", default="cuda")
+    parser.add_argument("--size", choices=SHAPES, default="full")
+    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/gpu-models"))
+    parser.add_argument("--libraries", default="", help="folders for LD_LIBRARY_PATH")
+    options = parser.parse_args(arguments)
+    options.deadline = time.monotonic() + options.seconds
+    options.most_seconds_to_start = MOST_SECONDS_TO_START
+    options.environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
+    if options.libraries:
+        options.environment["LD_LIBRARY_PATH"] = options.libraries
+    options.server_flags = ("--log_level", "info")
+    if options.size == "tiny":  # an emulated device and a busy machine are slow
+        options.server_flags += ("--max_num_batched_tokens", "64", "--max_num_seqs", "16", "--kv_cache_mib", "32",
+                                 "--max_model_len", "256")
+    options.work.mkdir(parents=True, exist_ok=True)
+    failed = []
+
+    def write(line: dict):
+        print(json.dumps(line), flush=True)
+        with options.json.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        if line["type"] == "engine_failed" or line.get("equal") != line.get("of"):
+            failed.append(line)
+
+    for name in options.only.split(","):
+        try:
+            PARTS[name](options, write)
+        except (RuntimeError, subprocess.SubprocessError, OSError) as error:
+            write({"type": "engine_failed", "model": name, "case": "all", "reason": str(error)})
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
