@@ -184,7 +184,6 @@ __global__ void __launch_bounds__(kGemmThreads)
       }
     }
   }
-  CpAsyncWait<0>();
 
   constexpr int kColTiles = kGated ? 2 : 4;  // tiles of 8 output columns
   const int64_t warp_col = first_col + warp * 8 * kColTiles;

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kGroupThreads)
   const int32_t expert = static_cast<int32_t>(blockIdx.x);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t share = (p.num_choices + kGroupThreads - 1) / kGroupThreads;
-  const int32_t begin = std::min(thread * share, p.num_choices);
+  const int32_t begin = thread * share;  // of the last threads, past the choices
   const int32_t end = std::min(begin + share, p.num_choices);
   int32_t lower = 0, mine = 0;
   for (int32_t i = begin; i < end; ++i) {
