@@ -72,9 +72,12 @@ def build(tag: str, *args: str) -> str:
     """Builds deploy/docker/Dockerfile; its first stage is a folder of this build's binaries. buildah's output."""
     folder = STORE / "prebuilt" / "out" / "usr" / "local" / "bin"
     folder.mkdir(parents=True, exist_ok=True)
-    for name in BINARIES:
-        if not (folder / name).exists() or (folder / name).stat().st_mtime < (BIN / name).stat().st_mtime:
-            run("install", "-s", str(BIN / name), str(folder / name))
+    modules = folder.parent / "lib" / "quire"
+    modules.mkdir(parents=True, exist_ok=True)
+    for path, target in [*((BIN / name, folder) for name in BINARIES),
+                         *((path, modules) for path in (BIN.parent / "lib/quire").glob("*.so"))]:
+        if not (target / path.name).exists() or (target / path.name).stat().st_mtime < path.stat().st_mtime:
+            run("install", "-s", str(path), str(target))
     done = run("buildah", "build", "--isolation", "chroot", "--pull-never", "--layers", "--format", "docker",
                "--build-context", f"build={STORE}/prebuilt", "-f", "deploy/docker/Dockerfile", *args, "-t", tag, ".",
                cwd=REPOSITORY)

@@ -108,6 +108,16 @@ class ImageTest(ImageCase):
         container.wait_healthy()
         self.tell_a_story(container, "--model", "flagged")
 
+    def test_it_opens_the_backend_modules_that_it_has(self):
+        """The module of the emulated GPU stands for that of CUDA, which goes to the same place."""
+        container = self.start("--backend", "cuda-emulated", "--max_num_batched_tokens", "256", "--max_num_seqs", "16")
+        container.wait_healthy()
+        self.assertIn('isa_path="emulated device"', container.log())
+        self.tell_a_story(container)
+        none = self.start("--backend", "cuda")
+        self.assertEqual(none.wait(), 1)
+        self.assertIn("libquire-cuda.so", none.log())
+
     def test_health_is_red_without_an_admin_port_there(self):
         container = self.start().wait_healthy()
         self.assertEqual(container.exec("/usr/local/bin/quire", "health", "--admin", "127.0.0.1:1",
