@@ -90,7 +90,7 @@ compile() {
 
 if [ -n "$bundle" ]; then
   [ ! -e "$bundle" ] || [ -e "$bundle/commit" ] || die "$bundle: want a new folder or an older bundle"
-  compile -DQUIRE_CUDA_ARCHITECTURES=90a || die "the build failed"
+  compile -DQUIRE_CUDA_ARCHITECTURES=90a-real || die "the build failed"
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/tests" "$bundle/lib/quire"
   cp "$build"/bin/{quire-gpu-bench,quire-random-model,quire-server,quire} "$bundle/bin/" &&
