@@ -70,6 +70,7 @@ class PagedAttentionOp {
     int64_t num_merges = 0;
     const AttentionMerge* merges = nullptr;
     const SeenTile* tiles = nullptr;
+    const SharedMember* members = nullptr;
   };
 
   // GrowBuffer, whose allocations num_allocations_ counts.
