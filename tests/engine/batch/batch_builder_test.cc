@@ -36,7 +36,7 @@ TEST(BatchBuilderTest, APlanOfADecodeAndAShiftedChunkBecomesFlatRows) {
 
   ModelInput input;
   input.token_ids = {9, 9, 9};  // left from an earlier step
-  const BatchBuilder builder(blocks);
+  BatchBuilder builder(blocks);
   builder.Build(plan, input);
 
   const auto first = blocks.Table(1), second = blocks.Table(2);
@@ -104,7 +104,7 @@ TEST(BatchBuilderTest, ATokenThatOnlyTheDeviceKnowsIsNamedByItsSource) {
                    .num_samples = 1,
                    .token_from_previous = 5}};
   ModelInput input;
-  const BatchBuilder builder(blocks);
+  BatchBuilder builder(blocks);
   builder.Build(plan, input);
   EXPECT_THAT(input.token_ids, ElementsAre(101, 102, 0));
   EXPECT_THAT(input.token_sources, ElementsAre(-1, -1, 5));
