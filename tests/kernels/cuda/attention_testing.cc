@@ -108,8 +108,11 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
       const int64_t block = key / c.block_size;
       const bool is_shared = prefix != nullptr && key < prefix->num_keys;
       const int64_t owner = is_shared ? prefix->sequences[0] : seq;
-      block_table_[static_cast<size_t>(seq * max_blocks_ + block)] =
-          static_cast<int32_t>((max_blocks_ - 1 - block) * num_seqs + owner);
+      // A block that has left a window may be gone.
+      if (!c.poisoned || key >= c.pattern.FirstKey(first_position)) {
+        block_table_[static_cast<size_t>(seq * max_blocks_ + block)] =
+            static_cast<int32_t>((max_blocks_ - 1 - block) * num_seqs + owner);
+      }
       auto from = (is_shared ? shared_rows : own_rows).begin() + key * row;
       for (int64_t part = 0; part < 2 * c.num_kv_heads; ++part) {
         const int64_t dim = part < c.num_kv_heads ? c.head_dim : c.value_dim();

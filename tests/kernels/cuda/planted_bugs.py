@@ -332,6 +332,7 @@ EQUIVALENT = [
      "the token past the last belongs to no sequence, and returns below"),
     (("attention_reference", "becomes '>'", "token < start || token >= query_end"),
      "where the last sequence ends, so do the tokens"),
+    (("shared_units", "becomes '<='", "first_key < chunk.key_begin"), "another member that sees the same keys"),
     (("attn_keys", "becomes", "tile_begin >= begin && tile_begin + keys <= end"), "a mask where none is needed"),
     (("attn_tiles", "kRowsPerLookup = std::max("), "more lookups, or keys copied twice"),
     (("attn_rows", "p.partial_lse[partial_row] = sum > 0.0f ?"), "the maximum is -INFINITY already"),
