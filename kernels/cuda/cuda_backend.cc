@@ -193,7 +193,9 @@ int64_t CudaBackend::LeastSavedKeys(const AttentionPlanKey& layer) const {
   const AttentionHeads& heads = layer.heads;
   const int64_t key_bytes =
       int64_t{heads.num_kv_heads} * (heads.key_dim + heads.value_dim) * SizeOf(activation_dtype_);
-  return base::CeilDiv(shared_prefix_bytes_, key_bytes);
+  // Of n sequences, not all but one read nothing, but all but one of each unit.
+  const int64_t members = SharedUnits::MostMembers(layer);
+  return base::CeilDiv(shared_prefix_bytes_ * members, key_bytes * (members - 1));
 }
 
 absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& args) {

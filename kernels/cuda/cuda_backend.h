@@ -44,9 +44,9 @@ struct CudaBackendOptions {
 };
 
 // The value of shared_prefix_bytes with BackendOptions::cuda_shared_prefix. A step with shared keys
-// has one launch more in each layer, a larger merge, and a plan from the host. An H200 reads 16 MiB
-// in 4 us, which is an estimate of what they cost together; no GPU has measured it.
-inline constexpr int64_t kWorthwhileSharedBytes = int64_t{16} << 20;
+// has one launch more in each layer and a larger merge. An H200 reads 20 MiB in 5 us, which is an
+// estimate of what both cost together; no GPU has measured it.
+inline constexpr int64_t kWorthwhileSharedBytes = int64_t{20} << 20;
 
 // Returns the kernel of chunks of prompts that BackendOptions::cuda_attention names.
 absl::StatusOr<PrefillAttention> PrefillAttentionNamed(std::string_view name);

@@ -11,8 +11,11 @@ constexpr int32_t kMostRows = 16 * kAttentionRowTiles[std::size(kAttentionRowTil
 }  // namespace
 
 bool SharedUnits::Supports(const AttentionPlanKey& layer) {
-  const int32_t group = layer.heads.num_heads / layer.heads.num_kv_heads;
-  return !layer.pattern.has_holes() && 2 * group <= kMostRows;
+  return !layer.pattern.has_holes() && MostMembers(layer) >= 2;
+}
+
+int32_t SharedUnits::MostMembers(const AttentionPlanKey& layer) {
+  return kMostRows / (layer.heads.num_heads / layer.heads.num_kv_heads);
 }
 
 void SharedUnits::Clear() {
@@ -25,7 +28,7 @@ void SharedUnits::Build(const AttentionPlanArgs& args) {
   Clear();
   num_kv_heads_ = args.heads.num_kv_heads;
   group_ = args.heads.num_heads / num_kv_heads_;
-  const int32_t most_members = kMostRows / group_;
+  const int32_t most_members = MostMembers(args.key());
   const auto position_of = [&](int32_t seq) {
     return args.context_lens[static_cast<size_t>(seq)] - 1;
   };

@@ -21,6 +21,8 @@ class SharedUnits {
   // Returns whether the decodes of a layer can share units: two members must fit into one, and a
   // pattern without holes needs no lists.
   static bool Supports(const AttentionPlanKey& layer);
+  // Returns the most members of a unit.
+  static int32_t MostMembers(const AttentionPlanKey& layer);
 
   // Replaces the content with the units for args.shared_keys. Leaves out sequences that are no
   // decodes, and keys that no query sees. `args` must be valid, and its layer supported.

@@ -154,8 +154,8 @@ TEST(AttentionPathTest, SharedPrefixesHaveTheirOwnNameAndLimitsAndNoFixedSplit) 
   const auto sharing =
       *backend_of({.activation_dtype = DType::kBF16, .shared_prefix_bytes = 10000});
   EXPECT_EQ(sharing->info().numerics, "cuda-2-prefix");
-  EXPECT_EQ(sharing->LeastSavedKeys(layer), 3);  // of 4096 bytes
-  EXPECT_EQ(sharing->LeastSavedKeys({.heads = {32, 1, 128, 128}}), 20);
+  EXPECT_EQ(sharing->LeastSavedKeys(layer), 3);  // of 4096 bytes; 16 sequences share a unit
+  EXPECT_EQ(sharing->LeastSavedKeys({.heads = {32, 1, 128, 128}}), 40);  // two share a unit
   EXPECT_EQ(sharing->LeastSavedKeys({.heads = {71, 1, 64, 64}}), 0);
   EXPECT_EQ(sharing->LeastSavedKeys({.heads = {4, 2, 72, 72}}), 0);  // the plain kernel
   EXPECT_EQ((*backend_of({.shared_prefix_bytes = 1}))->LeastSavedKeys(layer), 0);  // float32
