@@ -257,6 +257,8 @@ Stats EngineImpl::stats() const {
               .preemptions = metrics_.preemptions.value(),
               .steps = metrics_.steps.value(),
               .steps_failed = metrics_.steps_failed.value(),
+              .shared_prefixes = metrics_.shared_prefixes.value(),
+              .saved_keys = metrics_.saved_keys.value(),
               .requests_rejected = metrics_.requests_rejected.value(),
               .ttft = Snapshot(metrics_.ttft),
               .tpot = Snapshot(metrics_.tpot),

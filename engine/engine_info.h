@@ -24,6 +24,7 @@ struct EngineConfig {
   bool strict = false;            // refuses a model that a reference kernel would serve
   std::string cpu_isa = "auto";   // auto | portable | avx2 | avx512 | amx
   std::string cuda_attention = "auto";  // auto | mma | wgmma; kernels/backend_registry.h
+  bool cuda_shared_prefix = false;      // kernels/backend_registry.h
   int32_t threads = 0;                  // 0: physical cores within affinity and quota
   std::string weights = "packed";       // packed | mapped; both compute the same bits
   // auto | f32 | f16 | bf16. auto: the dtype of the backend's activations if that has 16 bits;
@@ -125,6 +126,10 @@ struct Stats {
   int64_t preemptions = 0;
   int64_t steps = 0;
   int64_t steps_failed = 0;
+  // The prefixes that several decodes of a step read together, and the keys that this saved: those
+  // of a prefix, once for each decode but the first.
+  int64_t shared_prefixes = 0;
+  int64_t saved_keys = 0;
   int64_t requests_rejected = 0;                // refused before admission
   std::array<int64_t, 4> finished_by_reason{};  // sequences, by FinishReason
   HistogramSnapshot ttft;

@@ -20,6 +20,7 @@ struct EngineMetrics {
   base::Counter generated_tokens, scored_tokens, recomputed_tokens;
   base::Counter drafted_tokens, accepted_tokens;
   base::Counter block_copies, preemptions, steps, steps_failed;
+  base::Counter shared_prefixes, saved_keys;
   base::Counter requests_rejected;
   std::array<base::Counter, 4> finished_by_reason;
   base::LatencyHistogram ttft, tpot;

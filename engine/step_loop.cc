@@ -432,6 +432,8 @@ void StepLoop::UpdateMetrics() {
   metrics_.block_copies.Set(blocks.num_copies);
   metrics_.preemptions.Set(scheduler.num_preemptions);
   metrics_.steps.Set(scheduler.num_steps);
+  metrics_.shared_prefixes.Set(runner_.num_shared_prefixes());
+  metrics_.saved_keys.Set(runner_.num_saved_keys());
 }
 
 }  // namespace quire::engine

@@ -65,6 +65,10 @@ class Backend {
   // properties. Otherwise attention uses a kernel that is many times slower.
   virtual bool HasFastAttention(DType cache_dtype, const AttentionPlanKey& layer,
                                 int64_t block_size) const = 0;
+  // Returns the fewest keys of a KV head that must be saved in a step before decodes of this layer
+  // read shared keys once (SharedKeys), or 0 if they never do. A prefix saves its keys once for
+  // each sequence but the first.
+  virtual int64_t LeastSavedKeys(const AttentionPlanKey&) const { return 0; }
   // Returns how many bytes can still be allocated for the KV cache and weights, or 0 when unknown.
   virtual int64_t available_bytes() const = 0;
 

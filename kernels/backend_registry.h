@@ -24,6 +24,8 @@ struct BackendOptions {
   // The kernel of attention for chunks of prompts on CUDA: auto | mma | wgmma. auto: mma, until a
   // GPU has run wgmma. wgmma needs a GPU of compute capability 9.0.
   std::string cuda_attention = "auto";
+  // true: on CUDA, decodes that share many keys read them once (kernels/cuda/shared_units.h).
+  bool cuda_shared_prefix = false;
   int num_threads = 0;  // 0: all physical cores that affinity and cgroup quota allow
   // true: weights are copied to the layout of the kernels. false: weights stay mapped in the layout
   // of the file. Both give results with the same bits.

@@ -83,7 +83,8 @@ class PreparedAttention {
   PreparedAttention(Device& device, const AttentionCase& c)
       : device_(device),
         c_(c),
-        op_(device, {}, c.wgmma ? PrefillAttention::kWgmma : PrefillAttention::kMma) {}
+        op_(device, {.shares_keys = c.together},
+            c.wgmma ? PrefillAttention::kWgmma : PrefillAttention::kMma) {}
 
   absl::Status Prepare(void* cache);
   absl::Status Plan();
@@ -118,7 +119,9 @@ absl::Status PreparedAttention::Prepare(void* cache) {
   for (int64_t seq = 0; seq < num_seqs; ++seq) {
     const int64_t blocks =
         (c_.context_lens[static_cast<size_t>(seq)] + c_.block_size - 1) / c_.block_size;
-    std::copy_n(next, blocks, table.begin() + seq * max_blocks);
+    const auto row = table.begin() + seq * max_blocks;
+    std::copy_n(next, blocks, row);
+    std::copy_n(table.begin(), c_.prefix / c_.block_size, row);  // those of the first sequence
     next += blocks;
   }
 
@@ -146,12 +149,20 @@ absl::Status PreparedAttention::Prepare(void* cache) {
 absl::Status PreparedAttention::Plan() {
   constexpr int kRepeats = 9;
   std::vector<double> seconds;
+  std::vector<int32_t> seqs(c_.context_lens.size());
+  std::iota(seqs.begin(), seqs.end(), 0);
+  std::vector<kernels::SharedKeys> shared;
+  if (c_.prefix > 0) {
+    shared = {{.count = static_cast<int32_t>(seqs.size()), .num_keys = c_.prefix}};
+  }
   for (int i = 0; i < kRepeats; ++i) {
     const double begin = Now();
-    ASSIGN_OR_RETURN(
-        args_.plan, op_.Plan({.context_lens = c_.context_lens,
-                              .query_lens = c_.query_lens,
-                              .heads = {c_.num_heads, c_.num_kv_heads, c_.head_dim, c_.head_dim}}));
+    ASSIGN_OR_RETURN(args_.plan,
+                     op_.Plan({.context_lens = c_.context_lens,
+                               .query_lens = c_.query_lens,
+                               .heads = {c_.num_heads, c_.num_kv_heads, c_.head_dim, c_.head_dim},
+                               .shared_seqs = seqs,
+                               .shared_keys = shared}));
     seconds.push_back(Now() - begin);
     RETURN_IF_ERROR(device_.Synchronize());  // the next Plan() reuses the upload buffer
   }

@@ -54,6 +54,15 @@ AttentionGroup PrefillVariants(const AttentionCase& base, const std::vector<int3
   return group;
 }
 
+// Returns decodes of `num_seqs` forks of a prefix, which read it one by one and together.
+AttentionGroup Forks(int32_t num_seqs, int32_t prefix, int32_t own, Heads heads) {
+  AttentionCase c = Uniform("shared", num_seqs, 1, prefix + own, heads);
+  c.prefix = prefix;
+  AttentionCase together = c;
+  together.together = true;
+  return {c, together};
+}
+
 std::vector<AttentionGroup> FullGroups() {
   constexpr Heads kLlama3 = {32, 8}, kQwen = {28, 4}, kMha = {32, 32}, kMqa = {32, 1};
   const std::vector<int32_t> decode_blocks = {16, 32, 64};
@@ -66,6 +75,11 @@ std::vector<AttentionGroup> FullGroups() {
       }
     }
     groups.push_back(Variants(Uniform("decode", 1, 1, 131072, heads), decode_blocks));
+  }
+  for (const Heads heads : {kLlama3, kMha, kQwen, kMqa}) {
+    for (const int32_t num_seqs : {16, 4, 64}) {
+      groups.push_back(Forks(num_seqs, 4096, 256, heads));
+    }
   }
   for (const Heads heads : {kLlama3, kMha}) {
     for (const int32_t length : {8192, 1024, 32768}) {
@@ -84,6 +98,7 @@ std::vector<AttentionGroup> TinyGroups() {
   std::vector<AttentionGroup> groups = {
       Variants(Uniform("decode", 3, 1, 70, kGrouped), {16, 32}),
       Variants(Ragged(3, 20, 600, kGrouped), {16}),
+      Forks(3, 128, 20, kGrouped),
       PrefillVariants(Uniform("prefill", 1, 40, 40, kGrouped), {16}),
       Variants(Uniform("prefill", 1, 8, 100, kGrouped), {16}),
   };
@@ -121,6 +136,7 @@ std::string Name(const AttentionCase& c) {
   }
   absl::StrAppend(&name, " ", c.num_heads, "/", c.num_kv_heads, " d", c.head_dim, " bs",
                   c.block_size, c.alibi ? " alibi" : "", c.wgmma ? " wgmma" : "");
+  if (c.prefix > 0) absl::StrAppend(&name, " prefix ", c.prefix, c.together ? " together" : "");
   return name;
 }
 
@@ -132,11 +148,13 @@ nlohmann::ordered_json ShapeToJson(const AttentionCase& c) {
           {"head_dim", c.head_dim},
           {"block_size", c.block_size},
           {"alibi", c.alibi},
-          {"wgmma", c.wgmma}};
+          {"wgmma", c.wgmma},
+          {"prefix", c.prefix},
+          {"together", c.together}};
 }
 
 const Expectation& ExpectationOf(const AttentionCase& c) {
-  return c.wgmma ? kWgmmaExpectation : kAttentionExpectation;
+  return c.wgmma ? kWgmmaExpectation : c.together ? kTogetherExpectation : kAttentionExpectation;
 }
 
 Work WorkOf(const AttentionCase& c) {
@@ -147,6 +165,12 @@ Work WorkOf(const AttentionCase& c) {
     keys += context;
     queries += query;
     scores += query * (context - (query - 1) / 2);
+  }
+  if (c.together) {
+    const auto num_seqs = static_cast<int32_t>(c.context_lens.size());
+    const int32_t seqs_of_unit = 64 / (c.num_heads / c.num_kv_heads);
+    const int32_t num_units = (num_seqs + seqs_of_unit - 1) / seqs_of_unit;
+    keys -= static_cast<double>(num_seqs - num_units) * c.prefix;
   }
   return {.bytes = kElementBytes * 2 * c.head_dim * (keys * c.num_kv_heads + queries * c.num_heads),
           .flops = 4.0 * scores * c.num_heads * c.head_dim};

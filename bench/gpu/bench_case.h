@@ -40,6 +40,9 @@ inline constexpr Expectation kAttentionExpectation = {.of_gemm = 0.43, .launch_s
 // difference.
 inline constexpr Expectation kWgmmaExpectation = {.of_gemm = 0.65, .launch_seconds = 6e-6};
 
+// A second launch reads the prefix. An estimated 2 us of partial results cross the L2 cache.
+inline constexpr Expectation kTogetherExpectation = {.of_gemm = 0.43, .launch_seconds = 11e-6};
+
 // The packed GEMM is predicted to be limited by the instructions that it issues, and with more
 // tokens by the activations that it reads from L2 (docs/evidence/gpu-predictions.md).
 constexpr Expectation PackedExpectation(int64_t tokens) {
@@ -51,7 +54,7 @@ double PredictedSeconds(const Work& work, const Ceilings& ceilings, const Expect
 double FloorSeconds(const Work& work, const Ceilings& ceilings);
 
 struct AttentionCase {
-  std::string suite;  // decode, ragged or prefill
+  std::string suite;  // decode, ragged, shared or prefill
   std::vector<int32_t> context_lens, query_lens;
   int32_t num_heads = 32;
   int32_t num_kv_heads = 8;
@@ -59,16 +62,22 @@ struct AttentionCase {
   int32_t block_size = 16;
   bool alibi = false;
   bool wgmma = false;  // kernels::cuda::PrefillAttention::kWgmma
+  // The first keys of all sequences are in the same blocks; a multiple of block_size and of
+  // AttentionPattern::kTileKeys.
+  int32_t prefix = 0;
+  bool together = false;  // decodes read the prefix together
 };
 // Returns a name such as "decode 64x8192 32/8 d128 bs16 alibi". Sequences are written as
-// count x query_len @ context_len, without the query_len where it is 1. " wgmma" is at the end.
+// count x query_len @ context_len, without the query_len where it is 1. " wgmma" is at the end, or
+// " prefix 4096 together".
 std::string Name(const AttentionCase& c);
 // Returns the fields of the shape, for another program that measures the same case.
 nlohmann::ordered_json ShapeToJson(const AttentionCase& c);
 // Returns what the kernel of a case is expected to reach.
 const Expectation& ExpectationOf(const AttentionCase& c);
-// Returns the work of a case. The bytes count keys and values (once for each sequence), queries and
-// outputs. The FLOPs count only the pairs of a query and a key that the causal mask keeps.
+// Returns the work of a case. The bytes count keys and values (once for each sequence, but a prefix
+// that is read together once for each 64 rows), queries and outputs. The FLOPs count only the pairs
+// of a query and a key that the causal mask keeps.
 Work WorkOf(const AttentionCase& c);
 int64_t NumBlocks(const AttentionCase& c);
 // Returns the number of elements in the cache that holds the case's blocks.
@@ -79,8 +88,8 @@ enum class Size {
   kTiny,  // small enough to run under the emulator in seconds
 };
 
-// Cases that differ only in block size, ALiBi and kernel. They are measured in turn, so that a
-// change of the device over time affects all of them equally.
+// Cases that differ only in block size, ALiBi, kernel and in how they read a prefix. They are
+// measured in turn, so that a change of the device over time affects all of them equally.
 using AttentionGroup = std::vector<AttentionCase>;
 // Returns the groups of a size. The most important cases come first.
 std::vector<AttentionGroup> AttentionGroups(Size size);

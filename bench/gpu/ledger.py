@@ -31,11 +31,13 @@ def step_op(name: str) -> Kernel:
     return Kernel((f"kernels/cuda/{name}.cu", f"kernels/ops/{name}.cc"), ("step_ops",))
 
 
-ATTENTION = ("kernels/cuda/paged_attention.cu", "kernels/cuda/attention_plan.cc", "kernels/ops/paged_attention.cc")
+ATTENTION = ("kernels/cuda/paged_attention.cu", "kernels/cuda/attention_plan.cc", "kernels/cuda/shared_units.cc",
+             "kernels/ops/paged_attention.cc")
 KERNELS = {
     "primitives": Kernel(("kernels/cuda/primitives.cuh",), ("primitives", "hopper_primitives")),
     "paged_attention": Kernel(ATTENTION, ("paged_attention",)),
     "prefill_attention": Kernel((*ATTENTION, "kernels/cuda/prefill_attention.cu"), ("prefill_attention",)),
+    "shared_units": Kernel(ATTENTION, ("shared_keys",)),
     "attn_merge": Kernel(ATTENTION, ("attn_merge", "paged_attention")),
     "attention_reference": Kernel(("kernels/cuda/attention_reference.cu", "kernels/ops/paged_attention.cc"),
                                   ("attention_reference",)),

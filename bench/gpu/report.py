@@ -31,6 +31,7 @@ ALIBI_COST = {"decode": 0.02, "ragged": 0.02, "prefill": 0.05}
 # And of a whole server: share of the bound of a step and of the time, seconds.
 ENGINE_STREAMS, STEP_SHARE, PACKED_SHARE, BUSY_SHARE, READY_SECONDS = (1, 16, 64), 0.85, 0.75, 0.95, 10
 PREFILL_FLOPS, WGMMA_FLOPS, PREFILL_TOKENS = 330e12, 500e12, 8192
+SHARED_TIMES, FORKS, FORK_PREFIX = 3.0, 16, 4096
 
 
 def read_lines(path: pathlib.Path) -> list[dict]:
@@ -134,6 +135,12 @@ def goals(rows: list[dict], peers: list[dict]) -> list[str]:
                     and row.get("wgmma", False) == wgmma]
         judge(f"prefill of 8k tokens at {aim / 1e12:.0f} TFLOP/s{' on wgmma' if wgmma else ''}",
               [(f, name, f"{f / 1e12:.0f}") for f, name in prefills], lambda v, least=aim: v >= least)
+    forks = {row["name"]: row for row in rows if row["suite"] == "shared"}
+    judge(f"{FORKS} forks of {FORK_PREFIX} keys {SHARED_TIMES:.0f} times as fast together",
+          [(row["median_us"] / forks[name + " together"]["median_us"], name,
+            f"{row['median_us'] / forks[name + ' together']['median_us']:.2f} times as fast")
+           for name, row in forks.items() if name + " together" in forks
+           and len(row["context_lens"]) == FORKS and row["prefix"] == FORK_PREFIX], lambda v: v >= SHARED_TIMES)
     for peer in sorted({line["peer"] for line in peers}):
         judge(f"no slower than {peer}", [(line["times_faster"], line["case"], f"{line['times_faster']:.2f} times as fast")
                                          for line in peers if line["peer"] == peer], lambda v: v >= 1.0)
@@ -215,7 +222,7 @@ def performance(lines: list[dict]) -> str:
                            [[row["name"], number(row["median_us"]), number(row["bytes"] / row["median_us"] / 1e3),
                              number(row["flops"] / row["median_us"] / 1e6)] for row in ceilings]))
     parts.append("\n".join(goals(rows, peers)))
-    for name, suites in (("Decode", ("decode", "ragged")), ("Prefill", ("prefill",))):
+    for name, suites in (("Decode", ("decode", "ragged")), ("Shared prefixes", ("shared",)), ("Prefill", ("prefill",))):
         if by_suite(*suites):
             parts += [f"### {name}", attention_table(rows, suites)]
     if others := by_suite("merge", "ops", "linear"):

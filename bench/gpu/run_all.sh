@@ -64,6 +64,7 @@ sanitizer_cases=(
   "racecheck cuda_paged_attention_test Cases/*/0:Cases/*/10"
   "synccheck cuda_paged_attention_test Cases/*/0:Cases/*/10"
   "memcheck cuda_prefill_attention_test Cases/*/0" "synccheck cuda_prefill_attention_test Cases/*/0"
+  "memcheck cuda_shared_keys_test Cases/*/0" "racecheck cuda_shared_keys_test Cases/*/0"
   "memcheck cuda_attn_merge_test Orders/*/0" "racecheck cuda_attn_merge_test Orders/*/0"
   "memcheck cuda_step_ops_test Orders/*/0" "racecheck cuda_step_ops_test Orders/*/0"
   "memcheck cuda_attention_reference_test Orders/*/0"

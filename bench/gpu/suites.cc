@@ -60,7 +60,7 @@ std::vector<AttentionCase> MergeCases(const BenchOptions& options) {
   const AttentionCase& first = groups.front().front();
   for (const AttentionGroup& group : groups) {
     const AttentionCase& c = group.front();
-    if (c.suite != "prefill" && c.num_heads == first.num_heads &&
+    if ((c.suite == "decode" || c.suite == "ragged") && c.num_heads == first.num_heads &&
         c.num_kv_heads == first.num_kv_heads && absl::StrContains(Name(c), options.filter)) {
       cases.push_back(c);
     }

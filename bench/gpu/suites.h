@@ -16,7 +16,7 @@
 
 namespace quire::bench {
 
-inline const std::vector<std::string> kAllSuites = {"decode",  "ragged", "merge",
+inline const std::vector<std::string> kAllSuites = {"decode",  "ragged", "shared", "merge",
                                                     "prefill", "ops",    "linear"};
 
 struct BenchOptions {

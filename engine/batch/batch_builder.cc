@@ -7,7 +7,7 @@
 
 namespace quire::engine {
 
-void BatchBuilder::Build(const StepPlan& plan, ModelInput& input) const {
+void BatchBuilder::Build(const StepPlan& plan, ModelInput& input) {
   input.token_ids.clear();
   input.token_sources.clear();
   input.positions.clear();
@@ -46,6 +46,26 @@ void BatchBuilder::Build(const StepPlan& plan, ModelInput& input) const {
     BuildGroup(plan, group, input.groups[group]);
   }
   input.shifts = plan.shifts;
+  ShareKeys(plan, input);
+}
+
+void BatchBuilder::ShareKeys(const StepPlan& plan, ModelInput& input) {
+  input.shared_seqs.clear();
+  input.shared_keys.clear();
+  if (least_saved_keys_ == 0) return;
+  rows_.clear();
+  for (size_t i = 0; i < plan.entries.size(); ++i) {
+    const StepPlanEntry& entry = plan.entries[i];
+    if (entry.num_tokens != 1) continue;
+    const auto num_whole = static_cast<size_t>(entry.first_position / blocks_.block_size());
+    rows_.push_back({.seq = static_cast<int32_t>(i),
+                     .blocks = blocks_.Table(entry.sequence->id).first(num_whole)});
+  }
+  prefixes_.Find(rows_, least_saved_keys_);
+  input.shared_seqs.assign(prefixes_.seqs().begin(), prefixes_.seqs().end());
+  input.shared_keys.assign(prefixes_.keys().begin(), prefixes_.keys().end());
+  num_shared_prefixes_ += std::ssize(input.shared_keys);
+  num_saved_keys_ += prefixes_.num_saved();
 }
 
 void BatchBuilder::BuildGroup(const StepPlan& plan, int32_t kv_group, GroupInput& group) const {

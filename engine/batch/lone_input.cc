@@ -62,4 +62,20 @@ ModelInput MakeIdleInput(int64_t num_tokens, int64_t seq_len, int64_t num_logit_
   return input;
 }
 
+ModelInput MakeSharingInput(int64_t num_seqs, int64_t num_sharing, int32_t token,
+                            const KvCache& cache) {
+  constexpr auto kNumKeys = static_cast<int32_t>(kernels::AttentionPattern::kTileKeys);
+  ModelInput input = MakeIdleInput(num_seqs, 1, num_seqs, token, cache);
+  input.positions.assign(input.positions.size(), kNumKeys);
+  input.context_lens.assign(input.context_lens.size(), kNumKeys + 1);
+  for (GroupInput& group : input.groups) {
+    group.max_blocks_per_seq = base::CeilDiv(kNumKeys + 1, cache.shape().block_size);
+    group.block_table.assign(static_cast<size_t>(num_seqs * group.max_blocks_per_seq), 0);
+  }
+  input.shared_seqs.resize(static_cast<size_t>(num_sharing));
+  std::iota(input.shared_seqs.begin(), input.shared_seqs.end(), 0);
+  input.shared_keys = {{.count = static_cast<int32_t>(num_sharing), .num_keys = kNumKeys}};
+  return input;
+}
+
 }  // namespace quire::engine

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/ops/copy_blocks.h"
+#include "kernels/ops/paged_attention.h"
 #include "kernels/ops/shift_keys.h"
 #include "kernels/tensor_view.h"
 
@@ -37,6 +38,9 @@ struct ModelInput {
   std::vector<int32_t> logit_rows;    // [num_logit_rows], tokens whose logits are wanted, ascending
   std::vector<GroupInput> groups;     // by KV group; see KvCache
   std::vector<kernels::KeyShift> shifts;  // of group 0, run after the copies
+  // The keys of group 0 that decodes share; see AttentionPlanArgs.
+  std::vector<int32_t> shared_seqs;
+  std::vector<kernels::SharedKeys> shared_keys;
 
   int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t num_seqs() const { return static_cast<int64_t>(query_lens.size()); }

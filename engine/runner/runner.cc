@@ -20,6 +20,16 @@ namespace {
 using kernels::DType;
 using kernels::TensorView;
 
+// Returns the least of Backend::LeastSavedKeys over the layers of group 0 that share keys.
+int64_t LeastSavedKeys(const kernels::Backend& backend, const Model& model, const KvCache& cache) {
+  int64_t least = 0;
+  for (const int64_t layer : cache.groups()[0].layers) {
+    const int64_t keys = backend.LeastSavedKeys(model.config().layers[layer].attention.plan_key());
+    if (keys > 0 && (least == 0 || keys < least)) least = keys;
+  }
+  return least;
+}
+
 }  // namespace
 
 struct Runner::Slot {
@@ -34,7 +44,12 @@ struct Runner::Slot {
 
 Runner::Runner(kernels::Backend& backend, Model& model, KvCache& cache, const StepLimits& limits,
                const BlockManager& blocks)
-    : backend_(backend), model_(model), cache_(cache), limits_(limits), builder_(blocks) {}
+    : backend_(backend),
+      model_(model),
+      cache_(cache),
+      limits_(limits),
+      least_saved_keys_(LeastSavedKeys(backend, model, cache)),
+      builder_(blocks, least_saved_keys_) {}
 
 // Waits, because enqueued work uses members of the runner.
 Runner::~Runner() { backend_.Synchronize().IgnoreError(); }
@@ -91,16 +106,24 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
 // products. So later steps neither record nor prepare, and all memory that they need is allocated.
 absl::Status Runner::WarmUpEverySize(int32_t token) {
   if (!backend_.info().records) return absl::OkStatus();
-  const auto run = [&](int64_t num_tokens, int64_t seq_len) -> absl::Status {
-    ModelInput input =
-        MakeIdleInput(num_tokens, seq_len, std::min(num_tokens, limits_.max_seqs), token, cache_);
+  const auto forward = [&](ModelInput input) -> absl::Status {
     input.drawn = drawn_;
     RETURN_IF_ERROR(model_.Forward(input, cache_).status());
     return backend_.Synchronize();
   };
+  const auto run = [&](int64_t num_tokens, int64_t seq_len) {
+    return forward(
+        MakeIdleInput(num_tokens, seq_len, std::min(num_tokens, limits_.max_seqs), token, cache_));
+  };
+  const bool shares =
+      least_saved_keys_ > 0 && limits_.max_model_len > kernels::AttentionPattern::kTileKeys;
   for (int64_t size = 0; size < limits_.max_seqs;) {
     size = DecodeBucket(size + 1, limits_.max_seqs);
     RETURN_IF_ERROR(run(size, 1));
+    if (!shares || size < 2) continue;
+    // A backend may have one recording where few decodes share keys, and one where many do.
+    RETURN_IF_ERROR(forward(MakeSharingInput(size, 2, token, cache_)));
+    RETURN_IF_ERROR(forward(MakeSharingInput(size, size, token, cache_)));
   }
   const int64_t most_tokens =
       std::min(limits_.max_tokens, limits_.max_seqs * limits_.max_model_len);

@@ -63,6 +63,10 @@ class Runner {
   // Waits for the oldest step and overwrites `result`. An error means that no row has a result.
   absl::Status Collect(StepResult& result);
 
+  // The prefixes that decodes have shared since the start, and the keys that this saved.
+  int64_t num_shared_prefixes() const { return builder_.num_shared_prefixes(); }
+  int64_t num_saved_keys() const { return builder_.num_saved_keys(); }
+
   // Describes the K or V values that are not finite, for one entry of the plan that was collected
   // last. Returns an empty string when all values are finite.
   std::string WhyNotFinite(int32_t entry) const;
@@ -82,7 +86,8 @@ class Runner {
   Model& model_;
   KvCache& cache_;
   const StepLimits limits_;
-  const BatchBuilder builder_;
+  const int64_t least_saved_keys_;  // of a step in which decodes share keys; 0: they never do
+  BatchBuilder builder_;
 
   std::array<std::unique_ptr<Slot>, 2> slots_;
   int64_t num_submitted_ = 0, num_collected_ = 0;

@@ -28,6 +28,14 @@ struct AttentionItem {
   // the listed tiles [first_tile, first_tile + num_tiles) of the plan.
   int32_t first_tile = 0;
   int32_t num_tiles = 0;
+  // If not -1, several sequences read the keys of the item (shared_units.h). Query i of its rows is
+  // then the entry first_member + i of the plan's members, and `seq` is one of these sequences.
+  int32_t first_member = -1;
+};
+// A query that reads keys together with queries of other sequences.
+struct SharedMember {
+  int32_t token = 0;  // its row in the step's queries
+  int32_t position = 0;
 };
 struct AttentionMerge {
   int32_t seq = 0;
@@ -36,6 +44,11 @@ struct AttentionMerge {
   int32_t num_rows = 0;
   int32_t partial = 0;    // first partial row of the first item
   int32_t num_items = 0;  // the partial rows of the items are adjacent, num_rows each
+  // The results of the same rows for shared keys: those of the first item, how many items there
+  // are, and how many partial rows each of them has.
+  int32_t shared_partial = 0;
+  int32_t num_shared_items = 0;
+  int32_t shared_rows = 0;
 };
 
 // The possible numbers of row tiles in an item. A row tile has up to 16 rows. In a step, all items

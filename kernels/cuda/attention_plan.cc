@@ -59,6 +59,13 @@ PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions&
   };
   for (const int32_t row_tiles : kAttentionRowTiles) add_part(row_tiles, options.grid_size);
   if (options.prefill_grid_size > 0) add_part(kPrefillRowTiles, options.prefill_grid_size);
+  if (options.shares_keys && SharedUnits::Supports(args.key())) {
+    // A decode's row has a partial result in its own unit and one in a shared unit, cut or not.
+    const int64_t own_units = args.heads.num_kv_heads * args.most_seqs;
+    sizes.items += own_units;
+    sizes.partial_rows += 2 * own_units * group;
+    sizes.members = args.most_seqs;
+  }
   return sizes;
 }
 
@@ -70,6 +77,9 @@ absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
   if (options.fixed_split_keys <= 0 || options.fixed_split_keys % 64 != 0) {
     return WantGot("plan", "fixed_split_keys a positive multiple of 64",
                    absl::StrCat(options.fixed_split_keys));
+  }
+  if (options.fixed_split && options.shares_keys) {
+    return WantGot("plan", "no shared keys with a fixed split", "both");
   }
   RETURN_IF_ERROR(Validate(args));
   for (size_t seq = 0; seq < args.query_lens.size(); ++seq) {
@@ -96,30 +106,36 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   lists_.Clear();
   num_partial_rows_ = 0;
   decodes_.reset();
+  shared_.Clear();
   SetStep(args);
   fixed_launches_ = args.fixed_launches;
-  if (fixed_launches_ && !args.pattern.has_holes()) return SizeDecodes(options);
-  size_t num_units = 0;
+  if (options.shares_keys && SharedUnits::Supports(args.key())) shared_.Build(args);
+  if (fixed_launches_ && !args.pattern.has_holes() && shared_.empty()) return SizeDecodes(options);
+  int64_t num_units = 0;
   for (const int32_t row_tiles : kAttentionRowTiles) {
-    ASSIGN_OR_RETURN(const size_t added, AddPart(row_tiles, options));
+    ASSIGN_OR_RETURN(const int64_t added, AddPart(row_tiles, options));
     num_units += added;
   }
   AttentionPlanOptions prefill = options;
   prefill.grid_size = options.prefill_grid_size;
   RETURN_IF_ERROR(AddPart(kPrefillRowTiles, prefill).status());
+  for (AttentionMerge& merge : merges_) shared_.Complete(merge);
   if (fixed_launches_) FixLaunches(options, num_units);
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> CudaAttentionPlan::AddPart(int32_t row_tiles,
-                                                  const AttentionPlanOptions& options) {
-  const std::vector<AttentionItem> units = Units(row_tiles, options);
+absl::StatusOr<int64_t> CudaAttentionPlan::AddPart(int32_t row_tiles,
+                                                   const AttentionPlanOptions& options) {
+  std::vector<AttentionItem> units = Units(row_tiles, options);
+  const int64_t num_own = std::ssize(units);
+  if (!shared_.empty() && shared_.row_tiles() == row_tiles) shared_.AddTo(units);
   if (units.empty()) return 0;
   Part& part = parts_.emplace_back();
   part.row_tiles = row_tiles;
   RETURN_IF_ERROR(options.fixed_split ? CutAtFixedKeys(units, options, part)
                                       : CutEqually(units, options, part));
-  return units.size();
+  part.room = std::ssize(part.items);
+  return num_own;
 }
 
 absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanOptions& options) {
@@ -159,11 +175,24 @@ absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanOptions& options)
   return absl::OkStatus();
 }
 
-void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, size_t num_units) {
+void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, int64_t num_units) {
   for (Part& part : parts_) {
     part.block_starts.resize(static_cast<size_t>(options.grid_size) + 1, part.block_starts.back());
+    part.room = RoundUpToFewSizes(part.room);
   }
-  merges_.resize(num_units);
+  merges_.resize(static_cast<size_t>(num_units));
+  if (!shared_.empty()) {
+    // Sizes that no sharing of these sequences exceeds, so that one recording serves all of it.
+    const int64_t most_cuts = options.grid_size - 1;
+    for (Part& part : parts_) {
+      part.room = most_cuts;
+      if (part.row_tiles == RowTiles(group(), value_dim())) part.room += num_units;
+      if (part.row_tiles == shared_.row_tiles()) part.room += num_units;
+    }
+    num_partial_rows_ = static_cast<int32_t>(2 * num_units * group() +
+                                             most_cuts * (group() + 16 * shared_.row_tiles()));
+    return;
+  }
   constexpr int32_t kLimit = 1 << 30;  // a larger number would overflow
   if (num_partial_rows_ > 0 && num_partial_rows_ <= kLimit) {
     num_partial_rows_ = static_cast<int32_t>(RoundUpToFewSizes(num_partial_rows_));
@@ -223,7 +252,8 @@ std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles,
                            .first_position = first_position};
         const int32_t last_row = first_row + unit.num_rows - 1;
         unit.key_begin =
-            static_cast<int32_t>(pattern().FirstKey(first_position + first_row / group()));
+            std::max(static_cast<int32_t>(pattern().FirstKey(first_position + first_row / group())),
+                     shared_.EndOf(static_cast<int32_t>(seq)));
         unit.key_end = first_position + last_row / group() + 1;
         if (pattern().has_holes()) ListTiles(unit);
         units.push_back(unit);
@@ -239,19 +269,25 @@ absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
   const int32_t tile_keys = AttentionTileKeys(value_dim(), part.row_tiles);
   const auto num_items = static_cast<int32_t>(cuts.size()) - 1;
   const int32_t first_partial = num_partial_rows_;
-  if (num_items > 1) {
+  const bool is_shared = unit.first_member >= 0;
+  const bool is_partial = num_items > 1 || is_shared || shared_.EndOf(unit.seq) > 0;
+  if (is_partial) {
     const int64_t partial_rows = first_partial + int64_t{num_items} * unit.num_rows;
     if (partial_rows > options.max_partial_rows) {
       return absl::ResourceExhaustedError(
           absl::StrCat("plan: want at most ", options.max_partial_rows, " partial rows, got ",
                        partial_rows, " by sequence ", unit.seq, " of ", num_seqs()));
     }
-    merges_.push_back({.seq = unit.seq,
-                       .kv_head = unit.kv_head,
-                       .first_row = unit.first_row,
-                       .num_rows = unit.num_rows,
-                       .partial = first_partial,
-                       .num_items = num_items});
+    if (is_shared) {
+      shared_.SetPieces(unit, first_partial, num_items);
+    } else {
+      merges_.push_back({.seq = unit.seq,
+                         .kv_head = unit.kv_head,
+                         .first_row = unit.first_row,
+                         .num_rows = unit.num_rows,
+                         .partial = first_partial,
+                         .num_items = num_items});
+    }
     num_partial_rows_ = static_cast<int32_t>(partial_rows);
   }
   for (int32_t i = 0; i < num_items; ++i) {
@@ -264,7 +300,7 @@ absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
       item.key_begin = std::max(unit.key_begin, begin * tile_keys);
       item.key_end = std::min(unit.key_end, end * tile_keys);
     }
-    if (num_items > 1) item.partial = first_partial + i * unit.num_rows;
+    if (is_partial) item.partial = first_partial + i * unit.num_rows;
     part.items.push_back(item);
   }
   return absl::OkStatus();

@@ -7,6 +7,9 @@
 // query: row = query * group + head within the group. So the heads of a decode share the keys that
 // they read. A unit is a tile of rows, together with the keys that these rows see.
 //
+// Decodes that share their first keys read these in units of their own (shared_units.h), if the
+// options say so.
+//
 // If the pattern has holes, a unit lists the tiles of keys that one of its rows sees
 // (kernels/ops/attention_tiles.h), and its items are parts of that list.
 //
@@ -34,6 +37,7 @@
 #include "absl/status/statusor.h"
 
 #include "kernels/cuda/attention_items.h"
+#include "kernels/cuda/shared_units.h"
 #include "kernels/ops/attention_tiles.h"
 #include "kernels/ops/paged_attention.h"
 
@@ -46,6 +50,9 @@ struct AttentionPlanOptions {
   // Blocks of PrefillAttnKernel that run at once. 0: there is no such kernel for the layer, and no
   // item has more than 64 rows.
   int32_t prefill_grid_size = 0;
+  // If false, shared keys are read for each sequence. Not allowed with fixed_split, because cuts
+  // would depend on the batch.
+  bool shares_keys = false;
   // The number of partial rows is limited because kernels count them in int32.
   int64_t max_partial_rows = std::numeric_limits<int32_t>::max();
 };
@@ -66,6 +73,7 @@ struct PlanSizes {
   int64_t merges = 0;
   int64_t block_starts = 0;  // of all parts
   int64_t partial_rows = 0;
+  int64_t members = 0;
 };
 PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
 
@@ -75,14 +83,16 @@ class CudaAttentionPlan final : public AttentionPlan {
   struct Part {
     int32_t row_tiles = 0;
     std::vector<AttentionItem> items;
+    int64_t room = 0;  // the items for which an uploaded plan has room
     std::vector<int32_t> block_starts;
   };
 
   // Replaces the content with the plan for `args`. With args.fixed_launches, the device makes the
-  // plan, and `decodes` says how. If the pattern has holes, the host makes this plan too. Then its
-  // part has options.grid_size blocks, and there is one merge for each unit; unneeded blocks and
-  // merges are empty. Returns InvalidArgument when lengths or heads contradict each other, and
-  // ResourceExhausted when the plan needs more partial rows than the options allow.
+  // plan, and `decodes` says how. If the pattern has holes, or keys are shared, the host makes this
+  // plan too. Then its parts have options.grid_size blocks, and there is one merge for each unit
+  // that is not shared; unneeded blocks and merges are empty. Returns InvalidArgument when lengths
+  // or heads contradict each other, and ResourceExhausted when the plan needs more partial rows
+  // than the options allow.
   absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
 
   // Null if the host makes the plan. Otherwise parts, merges and tiles are empty.
@@ -90,6 +100,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   const std::vector<Part>& parts() const { return parts_; }  // only parts with items
   const std::vector<AttentionMerge>& merges() const { return merges_; }
   const std::vector<SeenTile>& tiles() const { return lists_.tiles(); }
+  const std::vector<SharedMember>& members() const { return shared_.members(); }
   int32_t num_partial_rows() const { return num_partial_rows_; }
   int32_t most_merge_rows() const;  // the grid of the merge has room for this many rows
   bool fixed_launches() const { return fixed_launches_; }
@@ -97,15 +108,16 @@ class CudaAttentionPlan final : public AttentionPlan {
  private:
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
   absl::Status SizeDecodes(const AttentionPlanOptions& options);
-  void FixLaunches(const AttentionPlanOptions& options, size_t num_units);
+  // `num_units` are those that are not shared.
+  void FixLaunches(const AttentionPlanOptions& options, int64_t num_units);
   // Returns how many row tiles the items of a sequence have.
   int32_t RowTilesOf(int64_t seq, const AttentionPlanOptions& options) const;
   // Returns the units of all sequences whose items have `row_tiles` row tiles. Each unit is
   // returned as one item with all its keys.
   std::vector<AttentionItem> Units(int32_t row_tiles, const AttentionPlanOptions& options);
   // Adds to `parts_` the part with `row_tiles` row tiles, if a sequence has any. Returns the number
-  // of its units.
-  absl::StatusOr<size_t> AddPart(int32_t row_tiles, const AttentionPlanOptions& options);
+  // of its units that are not shared.
+  absl::StatusOr<int64_t> AddPart(int32_t row_tiles, const AttentionPlanOptions& options);
   // Lists the tiles of `unit`.
   void ListTiles(AttentionItem& unit);
   absl::Status CutEqually(const std::vector<AttentionItem>& units,
@@ -122,6 +134,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   std::vector<Part> parts_;
   std::vector<AttentionMerge> merges_;
   TileLists lists_;
+  SharedUnits shared_;
   int32_t num_partial_rows_ = 0;
   bool fixed_launches_ = false;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
 // Adds up the partial results of each unit of attention work that the plan (attention_plan.h)
-// divided into several items.
+// divided into several items, and those that its rows have for shared keys.
 
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/primitives.cuh"
@@ -34,23 +34,24 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
   if (row >= merge.num_rows) return;
   const int64_t head = int64_t{merge.kv_head} * p.group + (merge.first_row + row) % p.group;
   const int64_t token = p.query_starts[merge.seq] + (merge.first_row + row) / p.group;
-  const int64_t first = int64_t{merge.partial} + row;
+  const int num_pieces = merge.num_items + merge.num_shared_items;
+  const auto partial_row = [&](int i) {
+    const int shared = i - merge.num_items;
+    return row + (shared < 0 ? merge.partial + int64_t{i} * merge.num_rows
+                             : merge.shared_partial + int64_t{shared} * merge.shared_rows);
+  };
 
   float maximum = p.sinks != nullptr ? p.sinks[head] * kLog2E : -INFINITY;
-  for (int i = 0; i < merge.num_items; ++i) {
-    maximum = fmaxf(maximum, p.partial_lse[first + int64_t{i} * merge.num_rows]);
-  }
+  for (int i = 0; i < num_pieces; ++i) maximum = fmaxf(maximum, p.partial_lse[partial_row(i)]);
   if (maximum == -INFINITY) maximum = 0.0f;  // the row saw no key: all weights below are 0
   float sum = p.sinks != nullptr ? Exp2(p.sinks[head] * kLog2E - maximum) : 0.0f;
-  for (int i = 0; i < merge.num_items; ++i) {
-    sum += Exp2(p.partial_lse[first + int64_t{i} * merge.num_rows] - maximum);
-  }
+  for (int i = 0; i < num_pieces; ++i) sum += Exp2(p.partial_lse[partial_row(i)] - maximum);
   const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
 
   for (int d = lane * 4; d < p.head_dim; d += 128) {
     float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int i = 0; i < merge.num_items; ++i) {
-      const int64_t from = first + int64_t{i} * merge.num_rows;
+    for (int i = 0; i < num_pieces; ++i) {
+      const int64_t from = partial_row(i);
       const float weight = Exp2(p.partial_lse[from] - maximum) * inverse;
       const auto x = *reinterpret_cast<const float4*>(p.partial_out + from * p.head_dim + d);
       o.x += weight * x.x;

@@ -21,6 +21,7 @@ struct AttnParams {
   const AttentionItem* items;
   const int32_t* block_starts;
   const SeenTile* tiles;
+  const SharedMember* members;
   float* partial_out;
   float* partial_lse;
   int64_t value_offset, head_stride;  // elements

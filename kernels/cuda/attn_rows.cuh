@@ -34,9 +34,15 @@ struct LaneRows {
     for (int h = 0; h < 2; ++h) {
       const int known = std::min(item.first_row + row + h * 8, item.first_row + item.num_rows - 1);
       const QueryAndHead of(p, item, known);
+      int64_t token = first_token + of.query;
       head[h] = of.head;
-      place[h] = (first_token + of.query) * p.num_heads + of.head;
       position[h] = item.first_position + of.query;
+      if (item.first_member >= 0) {
+        const SharedMember member = p.members[item.first_member + of.query];
+        token = member.token;
+        position[h] = member.position;
+      }
+      place[h] = token * p.num_heads + of.head;
       first_key[h] = static_cast<int>(p.pattern.FirstKey(position[h]));
       slope[h] = p.slopes != nullptr ? p.slopes[head[h]] * kLog2E : 0.0f;
     }
@@ -67,7 +73,7 @@ __device__ __forceinline__ float AddSink(float sink, float maximum, float& sum) 
 }
 
 // Stores the column tiles of this warp (AddUpWarps): to the output if the item is a whole unit,
-// else to the partial results.
+// else to the partial results. An item of shared keys is never a whole unit.
 template <typename T, typename Shape>
 __device__ __forceinline__ void StoreRows(const AttnParams<T>& p, const AttentionItem& item,
                                           AttnPlace<Shape> at, OnlineSoftmax softmax,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/cuda_weight_layout.h"
@@ -31,13 +32,19 @@ class CudaBackend final : public Backend {
         records_(options.records),
         linear_scratch_(std::move(linear_scratch)),
         upload_(*device_),
-        attention_(*device_, {.fixed_split = options.deterministic}, options.prefill_attention),
-        prefill_attention_(options.prefill_attention) {}
+        attention_(
+            *device_,
+            {.fixed_split = options.deterministic, .shares_keys = options.shared_prefix_bytes > 0},
+            options.prefill_attention),
+        prefill_attention_(options.prefill_attention),
+        shared_prefix_bytes_(options.shared_prefix_bytes) {}
 
   BackendInfo info() const override {
     return {.name = "cuda",
             .isa_path = device_->info().name,
-            .numerics = prefill_attention_ == PrefillAttention::kWgmma ? "cuda-2-wgmma" : "cuda-2",
+            .numerics = absl::StrCat("cuda-2",
+                                     prefill_attention_ == PrefillAttention::kWgmma ? "-wgmma" : "",
+                                     shared_prefix_bytes_ > 0 ? "-prefix" : ""),
             .num_threads = 1,
             .host_memory = false,
             .pipeline_depth = pipeline_depth_,
@@ -51,6 +58,7 @@ class CudaBackend final : public Backend {
     return PagedAttentionOp::Supports(activation_dtype_, layer) &&
            PagedAttentionOp::SupportsCache(activation_dtype_, cache_dtype, block_size);
   }
+  int64_t LeastSavedKeys(const AttentionPlanKey& layer) const override;
   int64_t available_bytes() const override { return device_->available_bytes(); }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
@@ -145,6 +153,7 @@ class CudaBackend final : public Backend {
   WeightUpload upload_;
   PagedAttentionOp attention_;
   const PrefillAttention prefill_attention_;
+  const int64_t shared_prefix_bytes_;
   // Plans whose dtype or heads have no tensor core kernel. The plain kernel does not use the items
   // of a plan, but its arguments are checked against the plan.
   std::map<AttentionPlanKey, CudaAttentionPlan> plans_;
@@ -176,6 +185,17 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::Prepare(
                                         : upload_.Write(parts[i], activation_dtype_, to));
   }
   return std::make_unique<CudaWeight>(std::move(memory), activation_dtype_, cols, layout.parts);
+}
+
+int64_t CudaBackend::LeastSavedKeys(const AttentionPlanKey& layer) const {
+  if (shared_prefix_bytes_ == 0 || !PagedAttentionOp::SharesKeys(activation_dtype_, layer))
+    return 0;
+  const AttentionHeads& heads = layer.heads;
+  const int64_t key_bytes =
+      int64_t{heads.num_kv_heads} * (heads.key_dim + heads.value_dim) * SizeOf(activation_dtype_);
+  // Of n sequences, not all but one read nothing, but all but one of each unit.
+  const int64_t members = SharedUnits::MostMembers(layer);
+  return base::CeilDiv(shared_prefix_bytes_ * members, key_bytes * (members - 1));
 }
 
 absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& args) {
@@ -216,6 +236,10 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Devic
     return WantGot("device", "compute capability 8.0 or later",
                    absl::StrCat(device->info().compute_capability / 10, ".",
                                 device->info().compute_capability % 10));
+  }
+  if (options.deterministic && options.shared_prefix_bytes > 0) {
+    return WantGot("cuda_shared_prefix", "false for attention that does not depend on the batch",
+                   "true");
   }
   RETURN_IF_ERROR(PagedAttentionOp::Check(*device, options.prefill_attention));
   ASSIGN_OR_RETURN(DeviceBuffer scratch, device->Allocate(options.linear_scratch_bytes));

@@ -38,7 +38,15 @@ struct CudaBackendOptions {
   bool deterministic = false;
   // kWgmma is not the default, because no GPU has run it yet.
   PrefillAttention prefill_attention = PrefillAttention::kMma;
+  // Decodes read keys that they share once (shared_units.h) in steps in which a layer reads at
+  // least this many bytes less. 0: never, because no GPU has run it yet. Not with `deterministic`.
+  int64_t shared_prefix_bytes = 0;
 };
+
+// The value of shared_prefix_bytes with BackendOptions::cuda_shared_prefix. A step with shared keys
+// has one launch more in each layer and a larger merge. An H200 reads 20 MiB in 5 us, which is an
+// estimate of what both cost together; no GPU has measured it.
+inline constexpr int64_t kWorthwhileSharedBytes = int64_t{20} << 20;
 
 // Returns the kernel of chunks of prompts that BackendOptions::cuda_attention names.
 absl::StatusOr<PrefillAttention> PrefillAttentionNamed(std::string_view name);

@@ -15,8 +15,11 @@ namespace {
 absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> device, CudaDevice::Create(options.device_ordinal));
   ASSIGN_OR_RETURN(const PrefillAttention attention, PrefillAttentionNamed(options.cuda_attention));
-  return CreateCudaBackend(std::move(device), {.activation_dtype = options.activation_dtype,
-                                               .prefill_attention = attention});
+  return CreateCudaBackend(
+      std::move(device),
+      {.activation_dtype = options.activation_dtype,
+       .prefill_attention = attention,
+       .shared_prefix_bytes = options.cuda_shared_prefix ? kWorthwhileSharedBytes : 0});
 }
 
 }  // namespace

@@ -135,9 +135,10 @@ absl::Status PagedAttentionOp::Reserve(const PlanSizes& sizes, int64_t head_dim,
                                        UploadedPlan& uploaded) {
   const int64_t bytes = sizes.items * static_cast<int64_t>(sizeof(AttentionItem)) +
                         sizes.merges * static_cast<int64_t>(sizeof(AttentionMerge)) +
-                        sizes.block_starts * static_cast<int64_t>(sizeof(int32_t));
+                        sizes.block_starts * static_cast<int64_t>(sizeof(int32_t)) +
+                        sizes.members * static_cast<int64_t>(sizeof(SharedMember));
   // Each array is padded.
-  constexpr int64_t kPadding = kPlanAlignment * (1 + 2 * (std::ssize(kAttentionRowTiles) + 1));
+  constexpr int64_t kPadding = kPlanAlignment * (2 + 2 * (std::ssize(kAttentionRowTiles) + 1));
   for (DeviceBuffer& staging : uploaded.staging) {
     RETURN_IF_ERROR(Grow(&Device::AllocateHost, bytes + kPadding, staging));
   }
@@ -152,44 +153,46 @@ absl::Status PagedAttentionOp::GrowPartials(int64_t num_rows, int64_t head_dim) 
 
 absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   const CudaAttentionPlan& plan = uploaded.plan;
-  // With fixed launches, array sizes are rounded up to powers of two, so that few recordings serve
-  // all steps.
-  const auto padded = [&](const auto& values) {
-    const size_t size = plan.fixed_launches() ? std::bit_ceil(values.size()) : values.size();
-    return base::RoundUp(static_cast<int64_t>(size * sizeof(values[0])), kPlanAlignment);
+  const auto padded = [](int64_t count, const auto& values) {
+    return base::RoundUp(count * static_cast<int64_t>(sizeof(values[0])), kPlanAlignment);
   };
-  // The listed tiles come last. Their number changes from step to step, and no other address
-  // depends on it.
-  int64_t bytes = padded(plan.merges()) + padded(plan.tiles());
+  // The listed tiles and the members come last. Their numbers change from step to step, and no
+  // other address depends on them, because no plan has both.
+  int64_t bytes = padded(std::ssize(plan.merges()), plan.merges()) +
+                  padded(std::ssize(plan.tiles()), plan.tiles()) +
+                  padded(std::ssize(plan.members()), plan.members());
   for (const CudaAttentionPlan::Part& part : plan.parts()) {
-    bytes += padded(part.items) + padded(part.block_starts);
+    bytes +=
+        padded(part.room, part.items) + padded(std::ssize(part.block_starts), part.block_starts);
   }
   uploaded.last_staging = 1 - uploaded.last_staging;
   DeviceBuffer& staging = uploaded.staging[uploaded.last_staging];
   RETURN_IF_ERROR(Grow(&Device::AllocateHost, bytes, staging));
   RETURN_IF_ERROR(Grow(&Device::Allocate, bytes, uploaded.memory));
   int64_t offset = 0;
-  const auto place = [&]<typename V>(const std::vector<V>& values) {
+  const auto place = [&]<typename V>(const std::vector<V>& values, int64_t room) {
     if (!values.empty()) {
       std::memcpy(static_cast<std::byte*>(staging.data()) + offset, values.data(),
                   values.size() * sizeof(V));
     }
     const auto* const at =
         reinterpret_cast<const V*>(static_cast<std::byte*>(uploaded.memory.data()) + offset);
-    offset += padded(values);
+    offset += padded(room, values);
     return at;
   };
+  const auto place_all = [&](const auto& values) { return place(values, std::ssize(values)); };
   uploaded.parts.clear();
   for (const CudaAttentionPlan::Part& part : plan.parts()) {
-    const AttentionItem* const items = place(part.items);
+    const AttentionItem* const items = place(part.items, part.room);
     uploaded.parts.push_back({.row_tiles = part.row_tiles,
                               .num_blocks = std::ssize(part.block_starts) - 1,
                               .items = items,
-                              .block_starts = place(part.block_starts)});
+                              .block_starts = place_all(part.block_starts)});
   }
   uploaded.num_merges = std::ssize(plan.merges());
-  uploaded.merges = place(plan.merges());
-  uploaded.tiles = place(plan.tiles());
+  uploaded.merges = place_all(plan.merges());
+  uploaded.tiles = place_all(plan.tiles());
+  uploaded.members = place_all(plan.members());
   if (bytes == 0) return absl::OkStatus();
   return device_.CopyToDevice(uploaded.memory.data(), staging.data(), bytes);
 }
@@ -226,6 +229,7 @@ absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, Uploa
                      .block_starts = params.block_starts}};
   uploaded.merges = params.merges;
   uploaded.tiles = nullptr;
+  uploaded.members = nullptr;
   if (num_seqs == 0) return absl::OkStatus();
   // Each block finds all cuts, and its warps write a part of the units.
   constexpr int64_t kMostBlocks = 16;
@@ -317,6 +321,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .items = nullptr,
       .block_starts = nullptr,
       .tiles = uploaded.tiles,
+      .members = uploaded.members,
       .partial_out = partial_out,
       .partial_lse = partial_lse,
       .value_offset = args.kv_cache.values.data<T>() - args.kv_cache.keys.data<T>(),
@@ -379,8 +384,10 @@ void PagedAttentionOp::AppendLaunchKey(const AttentionPlan& plan, std::vector<in
   if (const DecodePlan* const decodes = uploaded->plan.decodes(); decodes != nullptr) {
     key.push_back(decodes->most_items);
   }
+  key.push_back(std::ssize(uploaded->plan.parts()));  // none if the device makes the plan
   for (const CudaAttentionPlan::Part& part : uploaded->plan.parts()) {
-    key.push_back(static_cast<int64_t>(std::bit_ceil(part.items.size())));
+    key.push_back(part.row_tiles);
+    key.push_back(part.room);
   }
 }
 

@@ -36,6 +36,10 @@ class PagedAttentionOp {
   // Returns true if there is a kernel for this layer, with query and cache in `dtype`. All kernels
   // need keys and values of equal length.
   static bool Supports(DType dtype, const AttentionPlanKey& layer);
+  // Returns true if, in addition, decodes of the layer can read shared keys once.
+  static bool SharesKeys(DType dtype, const AttentionPlanKey& layer) {
+    return Supports(dtype, layer) && SharedUnits::Supports(layer);
+  }
   // Returns whether the kernels can read the cache: it must have the dtype of the query, and
   // block_size must be 16, 32, 64 or 128.
   static bool SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size);
@@ -70,6 +74,7 @@ class PagedAttentionOp {
     int64_t num_merges = 0;
     const AttentionMerge* merges = nullptr;
     const SeenTile* tiles = nullptr;
+    const SharedMember* members = nullptr;
   };
 
   // GrowBuffer, whose allocations num_allocations_ counts.

@@ -47,6 +47,35 @@ absl::Status CheckDim(std::string_view what, std::string_view name, int64_t dim)
                  absl::StrCat(dim));
 }
 
+absl::Status ValidateSharedKeys(const AttentionPlanArgs& args) {
+  std::vector<bool> is_shared(args.context_lens.size());
+  for (const int32_t seq : args.shared_seqs) {
+    if (seq < 0 || seq >= std::ssize(args.context_lens) || is_shared[static_cast<size_t>(seq)]) {
+      return WantGot("plan", "sequences of the step in shared_seqs, each once", absl::StrCat(seq));
+    }
+    is_shared[static_cast<size_t>(seq)] = true;
+  }
+  for (const SharedKeys& keys : args.shared_keys) {
+    if (keys.first < 0 || keys.count < 2 ||
+        int64_t{keys.first} + keys.count > std::ssize(args.shared_seqs)) {
+      return WantGot("plan", "shared keys of two sequences or more of shared_seqs",
+                     absl::StrCat(keys.count, " from ", keys.first));
+    }
+    for (const int32_t seq : args.shared_seqs.subspan(keys.first, keys.count)) {
+      const auto at = static_cast<size_t>(seq);
+      const int32_t first_position = args.context_lens[at] - args.query_lens[at];
+      if (keys.num_keys <= 0 || keys.num_keys % AttentionPattern::kTileKeys != 0 ||
+          keys.num_keys > first_position) {
+        return WantGot("plan",
+                       absl::StrCat("shared keys, a multiple of ", AttentionPattern::kTileKeys,
+                                    ", before position ", first_position),
+                       absl::StrCat(keys.num_keys));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string ToString(const AttentionPattern& pattern) {
@@ -85,7 +114,7 @@ absl::Status Validate(const AttentionPlanArgs& args) {
                      absl::StrCat(args.query_lens[seq]));
     }
   }
-  return absl::OkStatus();
+  return ValidateSharedKeys(args);
 }
 
 absl::Status Validate(const PagedAttentionArgs& args) {

@@ -61,6 +61,15 @@ struct AttentionPlanKey {
   auto operator<=>(const AttentionPlanKey&) const = default;
 };
 
+// Sequences of a step that share their first num_keys keys: their block tables begin with the same
+// blocks. Only blocks before the first key that a sequence sees may differ.
+struct SharedKeys {
+  // The sequences are shared_seqs[first] .. shared_seqs[first + count - 1] of AttentionPlanArgs.
+  int32_t first = 0;
+  int32_t count = 0;     // at least 2
+  int32_t num_keys = 0;  // a multiple of AttentionPattern::kTileKeys; no query is at one of them
+};
+
 // The input of Backend::Plan for one step.
 struct AttentionPlanArgs {
   std::span<const int32_t> context_lens;  // [num_seqs], in tokens, including those of this step
@@ -76,12 +85,17 @@ struct AttentionPlanArgs {
   // The most tokens and sequences that a step may have, for which the backend allocates at the
   // first call. Otherwise a call may allocate and wait. 0: unknown.
   int64_t most_tokens = 0, most_seqs = 0;
+  // A backend may read shared keys once for all their sequences, where Backend::LeastSavedKeys says
+  // that it does. A sequence may be in `shared_seqs` once.
+  std::span<const int32_t> shared_seqs;
+  std::span<const SharedKeys> shared_keys;
 
   AttentionPlanKey key() const { return {.heads = heads, .pattern = pattern}; }
 };
 
 // Returns InvalidArgument if num_heads is not a multiple of num_kv_heads, if a query_len exceeds
-// its context_len, or if another argument is out of range.
+// its context_len, if shared keys are not as described above, or if another argument is out of
+// range.
 absl::Status Validate(const AttentionPlanArgs& args);
 
 class AttentionPlan;

@@ -79,6 +79,11 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
                "no GPU has run yet; auto: mma.",
        .target = &engine.cuda_attention,
        .choices = {"auto", "mma", "wgmma"}},
+      {.name = "cuda_shared_prefix",
+       .group = "Compute",
+       .help = "On a GPU, requests that start with the same long text read its keys together "
+               "while they generate. No GPU has run this yet.",
+       .target = &engine.cuda_shared_prefix},
       {.name = "threads",
        .group = "Compute",
        .placeholder = "N",

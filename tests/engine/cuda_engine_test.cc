@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
 #include <set>
 #include <string>
@@ -49,7 +50,8 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
                                                 .pipeline_depth = pipeline_depth_,
                                                 .records = records_,
                                                 .deterministic = deterministic_,
-                                                .prefill_attention = prefill_attention_});
+                                                .prefill_attention = prefill_attention_,
+                                                .shared_prefix_bytes = shared_prefix_bytes_});
     };
     return options;
   }
@@ -69,6 +71,7 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
   bool records_ = true;
   bool deterministic_ = true;
   kernels::cuda::PrefillAttention prefill_attention_ = kernels::cuda::PrefillAttention::kMma;
+  int64_t shared_prefix_bytes_ = 0;
   DeviceLog log_;
 };
 
@@ -269,6 +272,192 @@ TEST_P(CudaEngineTest, ReplaysFollowAPlanThatMoves) {
   ExpectSame(stream->sample(), alone);
 }
 
+// Decodes that share their first keys read them together. Results then differ by the roundings of
+// bfloat16 from those of decodes that read their keys alone.
+class SharedPrefixTest : public CudaEngineTest {
+ protected:
+  using Samples = std::vector<CollectingSink::Sample>;
+
+  SharedPrefixTest() { deterministic_ = false; }
+
+  // Calls run(harness) on an engine that does not share keys and on one that does. Expects that the
+  // samples agree, and that only the second engine shared keys. Returns its counts.
+  template <typename Run>
+  Stats ExpectAgreement(HarnessOptions options, const Run& run) {
+    options.max_num_batched_tokens = 512;  // whole prompts
+    shared_prefix_bytes_ = 0;
+    const auto plain = Make(options);
+    const Samples want = run(*plain);
+    EXPECT_EQ(plain->engine().stats().saved_keys, 0);
+    shared_prefix_bytes_ = 1;
+    const auto sharing = Make(options);
+    const Samples got = run(*sharing);
+    EXPECT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
+      SCOPED_TRACE(i);
+      ExpectAgreement(got[i], want[i]);
+    }
+    sharing->ExpectIdleIsEmpty();
+    const Stats stats = sharing->engine().stats();
+    EXPECT_GT(stats.shared_prefixes, 0);
+    EXPECT_GE(stats.saved_keys, stats.shared_prefixes * 256);
+    return stats;
+  }
+
+  // Compares greedy samples up to the first token that differs. This token must be one of two that
+  // are nearly as likely.
+  static void ExpectAgreement(const CollectingSink::Sample& got,
+                              const CollectingSink::Sample& want) {
+    // A logit has 32 independent roundings, and is off by 2^-8 * sqrt(32) of the logits' standard
+    // deviation (DecoderCudaTest). Here that deviation is 1.45: the head has a gain of 2.5 /
+    // sqrt(3). Of the difference of two such logits, six standard deviations are allowed.
+    const double bound = 6 * std::sqrt(2.0) * 1.45 * 0x1p-8 * std::sqrt(32.0);
+    ASSERT_EQ(got.token_ids.size(), want.token_ids.size());
+    for (size_t i = 0; i < got.token_ids.size(); ++i) {
+      SCOPED_TRACE(i);
+      if (got.token_ids[i] != want.token_ids[i]) {
+        const auto& top = want.logprobs[i].top;
+        const auto other =
+            std::ranges::find(top, got.token_ids[i], &kernels::TokenLogprob::token_id);
+        ASSERT_NE(other, top.end());
+        EXPECT_LE(want.logprobs[i].chosen.logprob - other->logprob, bound);
+        return;
+      }
+      EXPECT_NEAR(got.logprobs[i].chosen.logprob, want.logprobs[i].chosen.logprob, bound);
+    }
+  }
+
+  static Samples RunTogether(EngineHarness& harness, const std::vector<GenerateParams>& all) {
+    Samples samples;
+    const auto sinks = harness.SubmitTogether(all);
+    for (size_t i = 0; i < all.size(); ++i) {
+      EXPECT_TRUE(sinks[i]->WaitFinished());
+      for (int32_t k = 0; k < all[i].sampling.n; ++k) samples.push_back(sinks[i]->sample(k));
+    }
+    return samples;
+  }
+
+  // Returns requests whose prompts begin with the same 290 tokens and then differ.
+  static std::vector<GenerateParams> WithOnePrefix(int32_t count, int32_t max_tokens) {
+    std::vector<GenerateParams> all;
+    for (int32_t i = 0; i < count; ++i) {
+      TokenIds prompt = RandomIds(290, 7);
+      const TokenIds own = RandomIds(3 + 4 * i, 70 + static_cast<uint32_t>(i));
+      prompt.insert(prompt.end(), own.begin(), own.end());
+      all.push_back(GreedyParams(prompt, max_tokens + i));
+    }
+    return all;
+  }
+};
+
+TEST_P(SharedPrefixTest, ForksReadTheirPromptOnce) {
+  constexpr int32_t kForks = 16, kTokens = 10;
+  GenerateParams params = GreedyParams(RandomIds(300, 4), kTokens);
+  params.sampling.n = kForks;
+  const Stats stats =
+      ExpectAgreement({}, [&](EngineHarness& harness) { return RunTogether(harness, {params}); });
+  // The first step is that of the prompt. A step may be planned before the end of a sequence is
+  // known.
+  EXPECT_GE(stats.shared_prefixes, kTokens - 1);
+  EXPECT_LE(stats.shared_prefixes, kTokens);
+  EXPECT_EQ(stats.saved_keys, stats.shared_prefixes * (kForks - 1) * 256);
+}
+
+TEST_P(SharedPrefixTest, RequestsShareAPrefixThatTheCacheHad) {
+  const std::vector<GenerateParams> all = WithOnePrefix(6, 12);
+  const Stats stats = ExpectAgreement({}, [&](EngineHarness& harness) {
+    harness.Generate(GreedyParams(RandomIds(290, 7), 1));
+    return RunTogether(harness, all);
+  });
+  EXPECT_GE(stats.prompt_tokens_cached, 6 * 288);
+}
+
+// A layer with a window has other blocks, and reads its keys for each sequence.
+TEST_P(SharedPrefixTest, ALayerBesideAWindowShares) {
+  ExpectAgreement(
+      {.layer_patterns = {kernels::AttentionPattern::Window(24), {}}, .window_blocks = 200},
+      [&](EngineHarness& harness) { return RunTogether(harness, WithOnePrefix(3, 16)); });
+}
+
+TEST_P(SharedPrefixTest, PreemptedSequencesShareAgain) {
+  const Stats stats = ExpectAgreement({.num_blocks = 34}, [&](EngineHarness& harness) {
+    return RunTogether(harness, WithOnePrefix(4, 70));
+  });
+  EXPECT_GT(stats.preemptions, 0);
+}
+
+TEST_P(SharedPrefixTest, TheOtherGoesOnAfterACancel) {
+  ExpectAgreement({}, [&](EngineHarness& harness) {
+    const auto cancelled = harness.Submit(WithOnePrefix(1, 200)[0]);
+    EXPECT_TRUE(cancelled->WaitDeltas(2));
+    const auto other = harness.Submit(WithOnePrefix(2, 40)[1]);
+    EXPECT_TRUE(other->WaitDeltas(6));
+    harness.handles[0]->Cancel();
+    EXPECT_TRUE(cancelled->WaitFinished());
+    EXPECT_TRUE(other->WaitFinished());
+    return Samples{other->sample()};
+  });
+}
+
+// A shift moves the newest keys to blocks of the sequence's own. The prompt's first blocks stay.
+TEST_P(SharedPrefixTest, StreamsThatOutliveTheirCacheWindow) {
+  std::vector<GenerateParams> all = WithOnePrefix(3, 30);
+  for (GenerateParams& params : all) {
+    params.cache.sink_tokens = 260;
+    params.cache.window_tokens = 40;
+  }
+  ExpectAgreement({}, [&](EngineHarness& harness) { return RunTogether(harness, all); });
+}
+
+// Four forks fill a recorded step, so a replay has no padding, which would move the cuts.
+TEST_P(SharedPrefixTest, ReplaysChangeNothing) {
+  shared_prefix_bytes_ = 1;
+  GenerateParams params = SampledParams(RandomIds(300, 4), 13, 1000);
+  params.sampling.n = 4;
+  std::vector<CollectingSink::Sample> want;
+  for (const bool records : {false, true}) {
+    records_ = records;
+    log_ = {};
+    const auto harness = Make({.max_num_batched_tokens = 512});
+    const auto sink = harness->Submit(params);
+    ASSERT_TRUE(sink->WaitFinished());
+    for (int32_t k = 0; k < 4; ++k) {
+      if (records) {
+        ExpectSame(sink->sample(k), want[static_cast<size_t>(k)]);
+      } else {
+        want.push_back(sink->sample(k));
+      }
+    }
+    EXPECT_GT(harness->engine().stats().shared_prefixes, 10);
+    harness->Stop();
+    EXPECT_EQ(log_.replays > 10, records);
+    // Both layers, with a launch for shared keys and one for the others.
+    EXPECT_GE(NumTensorCoreLaunches(), records ? 0 : 2 * 2 * 12);
+  }
+}
+
+TEST_P(SharedPrefixTest, AfterItsWarmUpNoStepRecordsOrAllocates) {
+  shared_prefix_bytes_ = 1;
+  const auto harness =
+      Make({.max_num_seqs = 20, .max_num_batched_tokens = 512, .warms_up_every_size = true});
+  log_ = {};
+  // The units of 3 and of 17 sequences have another number of row tiles.
+  std::vector<GenerateParams> all = WithOnePrefix(3, 24);
+  all.push_back(SampledParams(RandomIds(300, 9), 10, 5));
+  all.back().sampling.n = 17;
+  RunTogether(*harness, all);
+  const Stats stats = harness->engine().stats();
+  EXPECT_GT(stats.shared_prefixes, 25);
+  harness->Stop();
+  ASSERT_GT(log_.steps.size(), 10);
+  EXPECT_GT(log_.replays, 15);
+  for (const testing::HostCalls& step : log_.steps) {
+    EXPECT_EQ(step.recordings, 0);
+    EXPECT_EQ(step.allocations, 0);
+    EXPECT_EQ(step.synchronizations, 0);
+  }
+}
+
 // Runs a request beside six others, and expects the answer that it has alone.
 void ExpectSameAmongOthers(EngineHarness& harness, const GenerateParams& params,
                            const CollectingSink::Sample& alone) {
@@ -436,6 +625,7 @@ TEST_P(CudaEngineTest, ACancelledRequestLeavesNothing) {
 INSTANTIATE_TEST_SUITE_P(Types, CudaEngineTest, ::testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& type) { return std::string(Name(type.param)); });
 INSTANTIATE_TEST_SUITE_P(Types, DividedAttentionTest, ::testing::Values(DType::kBF16));
+INSTANTIATE_TEST_SUITE_P(Types, SharedPrefixTest, ::testing::Values(DType::kBF16));
 
 TEST(CudaTokensTest, AreTheCpusInFloat32) {
   for (const uint64_t seed : {1, 2}) {

@@ -189,6 +189,8 @@ engine::Stats FakeEngine::stats() const {
   stats.preemptions = 16;
   stats.steps = 17;
   stats.steps_failed = 19;
+  stats.shared_prefixes = 26;
+  stats.saved_keys = 27;
   stats.requests_rejected = 18;
   stats.finished_by_reason = {0, 21, 22, 23};
   stats.ttft = {.bounds = {0.1, 1.0}, .counts = {4, 5, 6}, .sum = 12.5};

@@ -115,15 +115,23 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
     RETURN_IF_ERROR(backend.CopyToDevice(buffer_.data(), host, placed_bytes_));
   }
   RETURN_IF_ERROR(tables_.Update(backend, changes));
+  const std::span shared_seqs = input.shared_seqs;
+  const std::span shared_keys = input.shared_keys;
   for (auto& [key, plan] : plans_) {
-    ASSIGN_OR_RETURN(plan, backend.Plan({.context_lens = step.context_lens,
-                                         .query_lens = step.query_lens,
-                                         .heads = key.heads,
-                                         .pattern = key.pattern,
-                                         .fixed_launches = is_decode,
-                                         .device_context_lens = context_lens_,
-                                         .most_tokens = max_tokens_,
-                                         .most_seqs = max_seqs_}));
+    // Only the layers of group 0 share keys.
+    const bool shares =
+        std::ranges::find(groups.subspan(1), key.pattern, &KvGroup::pattern) == groups.end();
+    ASSIGN_OR_RETURN(
+        plan, backend.Plan({.context_lens = step.context_lens,
+                            .query_lens = step.query_lens,
+                            .heads = key.heads,
+                            .pattern = key.pattern,
+                            .fixed_launches = is_decode,
+                            .device_context_lens = context_lens_,
+                            .most_tokens = max_tokens_,
+                            .most_seqs = max_seqs_,
+                            .shared_seqs = shared_seqs.first(shares ? shared_seqs.size() : 0),
+                            .shared_keys = shared_keys.first(shares ? shared_keys.size() : 0)}));
   }
   launch_key_.clear();
   if (!is_decode) return absl::OkStatus();

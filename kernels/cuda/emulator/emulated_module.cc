@@ -25,8 +25,9 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
   return CreateCudaBackend(std::make_unique<FaultyDevice>(fault == nullptr ? "" : fault),
                            {.activation_dtype = options.activation_dtype,
                             .linear_scratch_bytes = 1 << 20,
-                            .deterministic = true,
-                            .prefill_attention = attention});
+                            .deterministic = !options.cuda_shared_prefix,
+                            .prefill_attention = attention,
+                            .shared_prefix_bytes = options.cuda_shared_prefix ? 1 : 0});
 }
 
 }  // namespace

@@ -97,6 +97,18 @@ TEST(GpuBenchCaseTest, WorkIsWhatTheShapeMakesIt) {
   // The three queries of the last sequence see 18, 19 and 20 keys.
   EXPECT_EQ(WorkOf(ragged).flops, 4.0 * (512 + 512 + 57) * 32 * 128);
   EXPECT_EQ(NumBlocks(ragged), 17);
+
+  // Units of 16 sequences with 4 heads each read the prefix: 20 sequences have two.
+  AttentionCase forks = {.suite = "shared",
+                         .context_lens = std::vector<int32_t>(20, 4352),
+                         .query_lens = std::vector<int32_t>(20, 1),
+                         .prefix = 4096};
+  EXPECT_EQ(Name(forks), "shared 20x4352 32/8 d128 bs16 prefix 4096");
+  const Work alone = WorkOf(forks);
+  forks.together = true;
+  EXPECT_EQ(Name(forks), "shared 20x4352 32/8 d128 bs16 prefix 4096 together");
+  EXPECT_EQ(WorkOf(forks).flops, alone.flops);
+  EXPECT_EQ(alone.bytes - WorkOf(forks).bytes, 18.0 * 4096 * 8 * 128 * 2 * 2);
 }
 
 TEST(GpuBenchCaseTest, PredictionsFollowWhicheverCeilingBinds) {
@@ -132,6 +144,8 @@ TEST(GpuBenchCaseTest, TheFullMatrixHasEveryShapeOnceWithAndWithoutAlibi) {
     }
     EXPECT_THAT(names, Contains(absl::StrCat("prefill 1x8192@8192 ", heads, " d128 bs16 alibi")));
   }
+  EXPECT_THAT(names, Contains("shared 16x4352 32/8 d128 bs16 prefix 4096"));
+  EXPECT_THAT(names, Contains("shared 16x4352 32/8 d128 bs16 prefix 4096 together"));
   for (const char* shape : {"1x1024@1024", "1x8192@8192", "1x32768@32768", "1x512@8192"}) {
     EXPECT_THAT(names, Contains(absl::StrCat("prefill ", shape, " 32/8 d128 bs16")));
     EXPECT_THAT(names, Contains(absl::StrCat("prefill ", shape, " 32/8 d128 bs16 alibi")));

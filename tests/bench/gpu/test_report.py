@@ -56,6 +56,15 @@ class GoalsTest(unittest.TestCase):
         self.assertIn(": met; worst of 1: 340", goal(report.goals(rows, []), "prefill of 8k tokens at 330"))
         self.assertIn("**not met**; worst of 1: 490", goal(report.goals(rows, []), "prefill of 8k tokens at 500"))
 
+    def test_forks_that_read_a_prefix_together_are_compared_with_those_that_do_not(self):
+        name = "shared 16x4352 32/8 d128 bs16 prefix 4096"
+        rows = [attention(name, "shared", contexts=[4352] * 16) | {"prefix": 4096},
+                attention(name + " together", "shared", 25.0, contexts=[4352] * 16) | {"prefix": 4096}]
+        self.assertIn(": met; worst of 1: 4.00 times as fast", goal(report.goals(rows, []), "16 forks of 4096 keys 3 times"))
+        rows[1]["median_us"] = 40.0
+        self.assertIn("**not met**; worst of 1: 2.50 times", goal(report.goals(rows, []), "16 forks of 4096 keys 3 times"))
+        self.assertIn("not measured", goal(report.goals(rows[:1], []), "16 forks of 4096 keys 3 times"))
+
     def test_every_peer_has_its_worst_row(self):
         peers = [{"peer": "flashinfer", "case": "a", "times_faster": 1.2}, {"peer": "flashinfer", "case": "b", "times_faster": 0.8}]
         self.assertIn("**not met**; worst of 2: 0.80 times as fast (b)", goal(report.goals([], peers), "no slower than flashinfer"))

@@ -40,7 +40,8 @@ echo '{"testsuites": [{"name": "S", "testsuite": [{"name": "t", "result": "COMPL
 case "$0" in *bad_test) exit 1 ;; esac
 """
 TESTS = ["primitives", "hopper_primitives", "tile_product", "device", "paged_attention", "attn_merge", "step_ops",
-         "attention_reference", "packed_gemm", "backend", "bad_arguments", "prefill_attention"]
+         "attention_reference", "packed_gemm", "backend", "bad_arguments", "prefill_attention",
+         "shared_keys"]
 
 
 class RunAllTest(unittest.TestCase):

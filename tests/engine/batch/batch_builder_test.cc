@@ -1,5 +1,8 @@
 #include "engine/batch/batch_builder.h"
 
+#include <numeric>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -36,7 +39,7 @@ TEST(BatchBuilderTest, APlanOfADecodeAndAShiftedChunkBecomesFlatRows) {
 
   ModelInput input;
   input.token_ids = {9, 9, 9};  // left from an earlier step
-  const BatchBuilder builder(blocks);
+  BatchBuilder builder(blocks);
   builder.Build(plan, input);
 
   const auto first = blocks.Table(1), second = blocks.Table(2);
@@ -54,6 +57,61 @@ TEST(BatchBuilderTest, APlanOfADecodeAndAShiftedChunkBecomesFlatRows) {
   EXPECT_THAT(group.block_table, ElementsAre(first[0], first[1], second[0], second[1]));
   ASSERT_EQ(group.copies.size(), 1);
   EXPECT_EQ(group.copies[0].destination, 6);
+}
+
+// Two decodes start from 256 tokens of the cache. A chunk of a prompt does, too, but it shares no
+// keys. The third decode has only 255 tokens before its own.
+TEST(BatchBuilderTest, DecodesShareTheBlocksBeforeTheirQueries) {
+  BlockManager blocks({.num_blocks = 64, .block_size = 64});
+  std::vector<int32_t> prompt(300);
+  std::iota(prompt.begin(), prompt.end(), 0);
+  StepPlan first;
+  blocks.BeginStep(1);
+  blocks.StartSequence(9, "root", prompt, {});
+  ASSERT_TRUE(blocks.TryGrow(9, 300));
+  blocks.EndStep(true, &first.copies, &first.shifts);
+  blocks.CompleteStep(1);
+  blocks.Commit(9, prompt, 300);
+
+  std::vector<Sequence> sequences(4);
+  StepPlan plan{.step = 2};
+  blocks.BeginStep(2);
+  for (SequenceId id = 0; id < 4; ++id) {
+    Sequence& sequence = sequences[static_cast<size_t>(id)];
+    sequence.id = id;
+    sequence.tokens = prompt;
+    const int32_t num_tokens = id == 1 ? 2 : 1;
+    sequence.tokens.resize(id == 2 ? 256 : 300);
+    const auto position = static_cast<int32_t>(sequence.tokens.size()) - num_tokens;
+    blocks.StartSequence(id, "root", sequence.tokens, {});
+    ASSERT_TRUE(blocks.TryGrow(id, position + num_tokens));
+    plan.entries.push_back({.sequence = &sequence,
+                            .first_index = position,
+                            .first_position = position,
+                            .num_tokens = num_tokens,
+                            .num_logit_rows = 1,
+                            .num_samples = 1});
+  }
+  blocks.EndStep(true, &plan.copies, &plan.shifts);
+  ModelInput input;
+  BatchBuilder builder(blocks, 256);
+  builder.Build(plan, input);
+  ASSERT_EQ(input.shared_keys.size(), 1);
+  EXPECT_EQ(input.shared_keys[0].first, 0);
+  EXPECT_EQ(input.shared_keys[0].num_keys, 256);
+  EXPECT_THAT(input.shared_seqs, ElementsAre(0, 3));
+  EXPECT_EQ(builder.num_shared_prefixes(), 1);
+  EXPECT_EQ(builder.num_saved_keys(), 256);
+  builder.Build(plan, input);
+  EXPECT_EQ(builder.num_saved_keys(), 2 * 256);
+
+  for (const int64_t least : {0, 257}) {
+    BatchBuilder other(blocks, least);
+    other.Build(plan, input);
+    EXPECT_TRUE(input.shared_seqs.empty());
+    EXPECT_TRUE(input.shared_keys.empty());
+    EXPECT_EQ(other.num_saved_keys(), 0);
+  }
 }
 
 TEST(BatchBuilderTest, DraftsFollowTheTokensOfTheirSequence) {
@@ -104,7 +162,7 @@ TEST(BatchBuilderTest, ATokenThatOnlyTheDeviceKnowsIsNamedByItsSource) {
                    .num_samples = 1,
                    .token_from_previous = 5}};
   ModelInput input;
-  const BatchBuilder builder(blocks);
+  BatchBuilder builder(blocks);
   builder.Build(plan, input);
   EXPECT_THAT(input.token_ids, ElementsAre(101, 102, 0));
   EXPECT_THAT(input.token_sources, ElementsAre(-1, -1, 5));

@@ -143,6 +143,27 @@ TEST(AttentionPathTest, WgmmaIsRefusedByNameOnAnotherChip) {
   }
 }
 
+TEST(AttentionPathTest, SharedPrefixesHaveTheirOwnNameAndLimitsAndNoFixedSplit) {
+  const auto backend_of = [](const CudaBackendOptions& options) {
+    return CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(), options);
+  };
+  const AttentionPlanKey layer{.heads = {32, 8, 128, 128}};
+  const auto plain = *backend_of({.activation_dtype = DType::kBF16});
+  EXPECT_EQ(plain->info().numerics, "cuda-2");
+  EXPECT_EQ(plain->LeastSavedKeys(layer), 0);
+  const auto sharing =
+      *backend_of({.activation_dtype = DType::kBF16, .shared_prefix_bytes = 10000});
+  EXPECT_EQ(sharing->info().numerics, "cuda-2-prefix");
+  EXPECT_EQ(sharing->LeastSavedKeys(layer), 3);  // of 4096 bytes; 16 sequences share a unit
+  EXPECT_EQ(sharing->LeastSavedKeys({.heads = {32, 1, 128, 128}}), 40);  // two share a unit
+  EXPECT_EQ(sharing->LeastSavedKeys({.heads = {71, 1, 64, 64}}), 0);
+  EXPECT_EQ(sharing->LeastSavedKeys({.heads = {4, 2, 72, 72}}), 0);  // the plain kernel
+  EXPECT_EQ((*backend_of({.shared_prefix_bytes = 1}))->LeastSavedKeys(layer), 0);  // float32
+  EXPECT_EQ(backend_of({.deterministic = true, .shared_prefix_bytes = 1}).status().message(),
+            "cuda_shared_prefix: want false for attention that does not depend on the batch, got "
+            "true");
+}
+
 // Two steps are planned and enqueued before either runs. The second plan has the same heads, and it
 // needs no more memory than the first.
 TEST(AttentionPathTest, APlanLeavesAloneThePlanBeforeIt) {

@@ -28,6 +28,10 @@ std::vector<float> Rounded(DType dtype, const std::vector<float>& values) {
 
 }  // namespace
 
+void PrintTo(const SharedPrefix& shared, std::ostream* out) {
+  *out << shared.num_keys << " keys of sequences " << ::testing::PrintToString(shared.sequences);
+}
+
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   out << "context/query lens";
   for (const AttentionSequence& sequence : c.sequences) {
@@ -38,7 +42,8 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
              << ", cache " << Name(c.cache_dtype.value_or(c.dtype)) << ", " << ToString(c.pattern)
              << ", soft_cap " << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi
              << (c.alibi_is_rounded ? " rounded" : "") << ", sinks " << c.sinks << ", second_half "
-             << c.second_half << ", fixed_split_keys " << c.fixed_split_keys;
+             << c.second_half << ", fixed_split_keys " << c.fixed_split_keys << ", shared "
+             << ::testing::PrintToString(c.shared);
 }
 
 AttentionBatch::AttentionBatch(const AttentionCase& c)
@@ -52,6 +57,16 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
     max_blocks_ =
         std::max<int64_t>(max_blocks_, (sequence.context_len + c.block_size - 1) / c.block_size);
   }
+  std::vector<const SharedPrefix*> prefix_of(c.sequences.size());
+  for (const SharedPrefix& shared : c.shared) {
+    if (c.shares_keys) {
+      shared_keys_.push_back({.first = static_cast<int32_t>(shared_seqs_.size()),
+                              .count = static_cast<int32_t>(shared.sequences.size()),
+                              .num_keys = shared.num_keys});
+      shared_seqs_.insert(shared_seqs_.end(), shared.sequences.begin(), shared.sequences.end());
+    }
+    for (const int32_t seq : shared.sequences) prefix_of[static_cast<size_t>(seq)] = &shared;
+  }
   const auto num_seqs = std::ssize(c.sequences);
   const int64_t key_elements = int64_t{c.num_kv_heads} * c.block_size * c.head_dim;
   const int64_t value_elements = int64_t{c.num_kv_heads} * c.block_size * c.value_dim();
@@ -64,12 +79,20 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
                       : Normal(0, cache_size);
   for (int64_t seq = 0; seq < num_seqs; ++seq) {
     const AttentionSequence& sequence = c.sequences[static_cast<size_t>(seq)];
-    const uint64_t seed = sequence.seed != 0 ? sequence.seed : static_cast<uint64_t>(seq) + 1;
+    const auto seed_of = [&](int64_t s) {
+      const uint64_t given = c.sequences[static_cast<size_t>(s)].seed;
+      return given != 0 ? given : static_cast<uint64_t>(s) + 1;
+    };
+    const uint64_t seed = seed_of(seq);
+    const SharedPrefix* const prefix = prefix_of[static_cast<size_t>(seq)];
     const std::vector<float> query =
         Normal(2 * seed, int64_t{sequence.query_len} * c.num_heads * c.head_dim);
     query_.insert(query_.end(), query.begin(), query.end());
     const int64_t row = int64_t{c.num_kv_heads} * (c.head_dim + c.value_dim());
-    const std::vector<float> rows = Normal(2 * seed + 1, sequence.context_len * row);
+    const std::vector<float> own_rows = Normal(2 * seed + 1, sequence.context_len * row);
+    const std::vector<float> shared_rows =
+        prefix == nullptr ? std::vector<float>()
+                          : Normal(2 * seed_of(prefix->sequences[0]) + 1, prefix->num_keys * row);
     const int32_t first_position = sequence.context_len - sequence.query_len;
     // Returns true if a query head of `kv_head` sees `key` in this step.
     const auto is_seen = [&](int64_t key, int64_t kv_head) {
@@ -83,9 +106,14 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
     };
     for (int64_t key = 0; key < sequence.context_len; ++key) {
       const int64_t block = key / c.block_size;
-      block_table_[static_cast<size_t>(seq * max_blocks_ + block)] =
-          static_cast<int32_t>((max_blocks_ - 1 - block) * num_seqs + seq);
-      auto from = rows.begin() + key * row;
+      const bool is_shared = prefix != nullptr && key < prefix->num_keys;
+      const int64_t owner = is_shared ? prefix->sequences[0] : seq;
+      // A block that has left a window may be gone.
+      if (!c.poisoned || key >= c.pattern.FirstKey(first_position)) {
+        block_table_[static_cast<size_t>(seq * max_blocks_ + block)] =
+            static_cast<int32_t>((max_blocks_ - 1 - block) * num_seqs + owner);
+      }
+      auto from = (is_shared ? shared_rows : own_rows).begin() + key * row;
       for (int64_t part = 0; part < 2 * c.num_kv_heads; ++part) {
         const int64_t dim = part < c.num_kv_heads ? c.head_dim : c.value_dim();
         if (!c.poisoned || is_seen(key, part % c.num_kv_heads)) {
@@ -106,7 +134,9 @@ kernels::AttentionPlanArgs AttentionBatch::PlanArgs() const {
   return {.context_lens = context_lens_,
           .query_lens = query_lens_,
           .heads = {case_.num_heads, case_.num_kv_heads, case_.head_dim, case_.value_dim()},
-          .pattern = case_.pattern};
+          .pattern = case_.pattern,
+          .shared_seqs = shared_seqs_,
+          .shared_keys = shared_keys_};
 }
 
 std::vector<float> AttentionBatch::RowsOf(size_t seq, const std::vector<float>& out) const {

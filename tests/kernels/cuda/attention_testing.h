@@ -24,6 +24,13 @@ struct AttentionSequence {
   uint64_t seed = 0;
 };
 
+// Sequences whose first num_keys keys are those of the first one, in its blocks.
+struct SharedPrefix {
+  std::vector<int32_t> sequences;
+  int32_t num_keys = 0;  // a multiple of the block size, and as in kernels::SharedKeys
+};
+void PrintTo(const SharedPrefix& shared, std::ostream* out);
+
 struct AttentionCase {
   std::vector<AttentionSequence> sequences;
   int32_t num_heads = 4, num_kv_heads = 1, head_dim = 64;
@@ -39,6 +46,9 @@ struct AttentionCase {
   // If true, the heads are the second half of the heads of a model, as on the second of two tensor
   // parallel ranks.
   bool second_half = false;
+  std::vector<SharedPrefix> shared;
+  // If false, the plan is not told which keys are shared.
+  bool shares_keys = true;
   int32_t fixed_split_keys = 0;  // keys of a piece in a fixed split; 0: no fixed split
   // If true, the cache is NaN wherever no query may look: slots past the end or before every
   // window, all slots of a sequence without a query, and the gaps between blocks. Must be false for
@@ -80,7 +90,8 @@ class AttentionBatch {
   const kernels::DType cache_dtype_;
   const float scale_;
   int64_t max_blocks_ = 1, block_stride_ = 0;
-  std::vector<int32_t> context_lens_, query_lens_, query_starts_ = {0}, block_table_;
+  std::vector<int32_t> context_lens_, query_lens_, query_starts_ = {0}, block_table_, shared_seqs_;
+  std::vector<kernels::SharedKeys> shared_keys_;
   std::vector<float> query_, cache_, slopes_, sinks_;
 };
 

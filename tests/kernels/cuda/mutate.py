@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 
-from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, HERE, PLAN, PLANTED, REFERENCE
+from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, HERE, PLAN, PLANTED, REFERENCE, SHARED_UNITS
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
@@ -41,6 +41,7 @@ KERNELS = {
     **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test")]
        for part in ("paged_attention", "attn_products", "attn_softmax")},
     f"{CUDA}/attn_rows.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
+                              (ATTENTION_UNIT, "cuda_shared_keys_test"),
                               (SCALE_UNIT, "cuda_attention_scale_test")],
     **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
                               (ATTENTION_UNIT, "cuda_access_counter_test")]
@@ -51,8 +52,10 @@ KERNELS = {
        for part in ("attention", "fetch", "products", "shape")},
     f"{CUDA}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),
                                (ATTENTION_UNIT, "cuda_paged_attention_test"),
+                               (ATTENTION_UNIT, "cuda_shared_keys_test"),
                                (SCALE_UNIT, "cuda_attention_scale_test")],
     PLAN: [(PLAN, "cuda_attention_plan_test"), (PLAN, "cuda_paged_attention_test")],
+    SHARED_UNITS: [(SHARED_UNITS, "cuda_attention_plan_test"), (SHARED_UNITS, "cuda_shared_keys_test")],
     f"{CUDA}/plan_decodes.cuh": [(f"{HERE}/plan_decodes_test.cu", "cuda_plan_decodes_test")],
     **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/sample.cu", "cuda_device_sampler_test")]
        for name in ("sample", "sample_block", "sample_select")},

@@ -24,7 +24,7 @@ using kernels::cuda::PagedAttentionOp;
 AttentionAnswer Attend(kernels::cuda::Device& device, const AttentionCase& c,
                        const AttentionBatch& batch, kernels::cuda::PrefillAttention prefill) {
   AttentionOnDevice on_device(device, batch);
-  AttentionPlanOptions options;
+  AttentionPlanOptions options{.shares_keys = !c.shared.empty()};
   if (c.fixed_split_keys != 0) {
     options.fixed_split = true;
     options.fixed_split_keys = c.fixed_split_keys;
@@ -41,7 +41,14 @@ AttentionAnswer Attend(kernels::cuda::Device& device, const AttentionCase& c,
                          .row_tiles = {},
                          .merges = std::vector<int32_t>(c.sequences.size()),
                          .num_partial_rows = cuda_plan.num_partial_rows()};
-  for (const auto& part : cuda_plan.parts()) answer.row_tiles.push_back(part.row_tiles);
+  for (const auto& part : cuda_plan.parts()) {
+    answer.row_tiles.push_back(part.row_tiles);
+    for (const auto& item : part.items) {
+      const int64_t num_keys = item.key_end - item.key_begin;
+      if (item.first_member >= 0) answer.shared_keys += num_keys;
+      if (item.num_tiles == 0) answer.keys += num_keys;
+    }
+  }
   for (const auto& merge : cuda_plan.merges()) ++answer.merges[static_cast<size_t>(merge.seq)];
   return answer;
 }

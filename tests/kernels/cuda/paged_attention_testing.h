@@ -17,6 +17,8 @@ struct AttentionAnswer {
   std::vector<int32_t> row_tiles;  // of the kernels that ran
   std::vector<int32_t> merges;     // for each sequence, the number of units that were cut
   int32_t num_partial_rows = 0;
+  int64_t keys = 0;         // that all items read; without those of listed tiles
+  int64_t shared_keys = 0;  // of them, those that items read for several sequences
 };
 
 // Plans and runs the step of `batch`, which was made of `c`.

@@ -16,6 +16,7 @@ DEQUANTIZE = f"{CUDA}/packed_dequantize.cuh"
 PACK = f"{CUDA}/pack_weight.cc"
 PLAN = f"{CUDA}/attention_plan.cc"
 DECODES = f"{CUDA}/plan_decodes.cuh"
+SHARED_UNITS = f"{CUDA}/shared_units.cc"
 SAMPLE = f"{CUDA}/sample.cuh"
 SAMPLE_BLOCK = f"{CUDA}/sample_block.cuh"
 SAMPLE_SELECT = f"{CUDA}/sample_select.cuh"
@@ -133,6 +134,25 @@ PLANTED = [
     ("log-sum-exp in base e", ROWS, "softmax.maximum[h] + Log2(sum)", "softmax.maximum[h] + 0.6931472f * Log2(sum)"),
     ("log-sum-exp without the maximum", ROWS, "softmax.maximum[h] + Log2(sum)", "Log2(sum)"),
 
+    ("the token of another member", ROWS, "token = member.token;", ";"),
+    ("the position of another member", ROWS, "position[h] = member.position;", ";"),
+    ("members of the first unit", ROWS, "item.first_member + of.query", "of.query"),
+    ("results for shared keys not merged", MERGE, "merge.num_items + merge.num_shared_items", "merge.num_items"),
+    ("the pieces of shared keys by the member's rows", MERGE, "int64_t{shared} * merge.shared_rows",
+     "int64_t{shared} * merge.num_rows"),
+    ("shared keys read again by each member", PLAN, "shared_.EndOf(static_cast<int32_t>(seq)))", "0)"),
+    ("a member whose own keys are not cut is not merged", PLAN, "is_shared || shared_.EndOf(unit.seq) > 0", "is_shared"),
+    ("room for the items of one step", PLAN, "part.room = most_cuts;", "part.room = std::ssize(part.items);"),
+    ("too little room for partial rows of shared keys", PLAN, "2 * num_units * group() +", "num_units * group() +"),
+    ("no memory for the partial rows of shared keys", PLAN, "sizes.partial_rows += 2 * own_units * group;", ";"),
+    ("the merge of the unit's first member", SHARED_UNITS, "(member - of.first_member) * group_", "0"),
+    ("the block table of the last member", SHARED_UNITS, "++chunk.num_members;", "++chunk.num_members;\n      chunk.seq = seq;"),
+    ("rows of a window see the first one's keys", SHARED_UNITS, "chunk.last_position - chunk.num_members + 1",
+     "chunk.last_position - 40 * chunk.num_members"),
+    ("the first token of a sequence before", SHARED_UNITS, "tokens.back() + query_len", "tokens.back() + 1"),
+    ("chunks of prompts taken for decodes", SHARED_UNITS, "args.query_lens[static_cast<size_t>(seq)] == 1 &&", ""),
+    ("units of as many members as there are", SHARED_UNITS, "i % static_cast<size_t>(most_members) == 0", "i == 0"),
+    ("pieces of the first KV head", SHARED_UNITS, "chunk * num_kv_heads_ + merge.kv_head", "chunk * num_kv_heads_"),
     ("the launch before not waited for", MERGE, "GridDependencyWait();", ";"),
     ("pieces read before the wait for the launch before", MERGE, "GridDependencyWait();",
      "struct AtItsEnd { __device__ ~AtItsEnd() { GridDependencyWait(); } } const wait;"),
@@ -312,6 +332,7 @@ EQUIVALENT = [
      "the token past the last belongs to no sequence, and returns below"),
     (("attention_reference", "becomes '>'", "token < start || token >= query_end"),
      "where the last sequence ends, so do the tokens"),
+    (("shared_units", "becomes '<='", "first_key < chunk.key_begin"), "another member that sees the same keys"),
     (("attn_keys", "becomes", "tile_begin >= begin && tile_begin + keys <= end"), "a mask where none is needed"),
     (("attn_tiles", "kRowsPerLookup = std::max("), "more lookups, or keys copied twice"),
     (("attn_rows", "p.partial_lse[partial_row] = sum > 0.0f ?"), "the maximum is -INFINITY already"),

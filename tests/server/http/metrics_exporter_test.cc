@@ -124,6 +124,8 @@ TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
       {"quire_preemptions_total", 16},
       {"quire_steps_total", 17},
       {"quire_steps_failed_total", 19},
+      {"quire_shared_prefixes_total", 26},
+      {"quire_saved_keys_total", 27},
       {"quire_requests_rejected_total", 18},
       {"quire_sequences_finished_total{reason=\"stop\"}", 21},
       {"quire_sequences_finished_total{reason=\"length\"}", 22},

@@ -1,0 +1,150 @@
+#include "engine/batch/shared_prefixes.h"
+
+#include <algorithm>
+#include <rapidcheck.h>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire::engine {
+namespace {
+
+using ::testing::IsEmpty;
+
+using Tables = std::vector<std::vector<int32_t>>;
+
+std::vector<PrefixRow> RowsOf(const Tables& tables) {
+  std::vector<PrefixRow> rows;
+  for (size_t i = 0; i < tables.size(); ++i) {
+    rows.push_back({.seq = static_cast<int32_t>(i), .blocks = tables[i]});
+  }
+  return rows;
+}
+
+// Pairs of the sequences, ascending, and the keys that they share.
+using Found = std::vector<std::pair<std::vector<int32_t>, int32_t>>;
+
+Found FindIn(const Tables& tables, int64_t least_saved_keys, int32_t block_size) {
+  std::vector<PrefixRow> rows = RowsOf(tables);
+  SharedPrefixes prefixes(block_size);
+  prefixes.Find(rows, least_saved_keys);
+  Found found;
+  int64_t saved = 0;
+  for (const kernels::SharedKeys& keys : prefixes.keys()) {
+    const auto seqs = prefixes.seqs().subspan(keys.first, keys.count);
+    found.push_back({{seqs.begin(), seqs.end()}, keys.num_keys});
+    std::ranges::sort(found.back().first);
+    saved += (keys.count - 1) * int64_t{keys.num_keys};
+  }
+  std::ranges::sort(found);
+  EXPECT_EQ(saved, prefixes.num_saved());
+  return found;
+}
+
+// Returns `count` blocks from `first` on.
+std::vector<int32_t> Blocks(int32_t first, int32_t count) {
+  std::vector<int32_t> blocks;
+  for (int32_t i = 0; i < count; ++i) blocks.push_back(first + i);
+  return blocks;
+}
+
+std::vector<int32_t> Join(std::vector<int32_t> head, const std::vector<int32_t>& tail) {
+  head.insert(head.end(), tail.begin(), tail.end());
+  return head;
+}
+
+TEST(SharedPrefixesTest, ForksShareTheWholeTilesOfTheirFirstBlocks) {
+  const std::vector<int32_t> prompt = Blocks(100, 18);
+  EXPECT_EQ(FindIn({Join(prompt, {1}), prompt, Blocks(500, 30), Join(prompt, {2, 3})}, 1, 16),
+            (Found{{{0, 1, 3}, 256}}));
+  EXPECT_EQ(FindIn({Join(prompt, {1}), Join(prompt, {2})}, 1, 32), (Found{{{0, 1}, 576}}));
+}
+
+TEST(SharedPrefixesTest, ShortPrefixesAndSmallSavingsAreLeftAlone) {
+  const std::vector<int32_t> prompt = Blocks(100, 16);
+  EXPECT_THAT(FindIn({Blocks(100, 15), prompt}, 1, 16), IsEmpty());
+  const Tables three = {Join(prompt, {1}), Join(prompt, {2}), Join(prompt, {3})};
+  EXPECT_EQ(FindIn(three, 512, 16), (Found{{{0, 1, 2}, 256}}));
+  EXPECT_THAT(FindIn(three, 513, 16), IsEmpty());
+  EXPECT_THAT(FindIn({}, 1, 16), IsEmpty());
+  EXPECT_THAT(FindIn({prompt}, 1, 16), IsEmpty());
+}
+
+// Two conversations of four forks each follow one system prompt.
+TEST(SharedPrefixesTest, OfNestedPrefixesThoseThatSaveMostAreChosen) {
+  for (const int32_t conversation : {4, 40}) {
+    Tables tables;
+    for (int32_t i = 0; i < 8; ++i) {
+      tables.push_back(
+          Join(Join(Blocks(100, 20), Blocks(i % 2 == 0 ? 200 : 300, conversation)), {i}));
+    }
+    if (conversation == 4) {  // 7 * 320 of the system prompt, 6 * 384 of both conversations
+      EXPECT_EQ(FindIn(tables, 1, 16), (Found{{{0, 2, 4, 6}, 384}, {{1, 3, 5, 7}, 384}}));
+      tables.push_back(Join(Blocks(100, 20), {400}));  // 8 * 320
+      EXPECT_EQ(FindIn(tables, 1, 16), (Found{{{0, 1, 2, 3, 4, 5, 6, 7, 8}, 320}}));
+    } else {
+      EXPECT_EQ(FindIn(tables, 1, 16), (Found{{{0, 2, 4, 6}, 960}, {{1, 3, 5, 7}, 960}}));
+    }
+  }
+}
+
+// Returns the most keys that disjoint prefixes of `rows` can save. Tries every division.
+int64_t MostSaved(const Tables& rows, int32_t block_size) {
+  if (rows.size() < 2) return 0;
+  int64_t most = 0;
+  // The first row shares with the others of a subset, or with none.
+  const auto others = static_cast<uint32_t>(rows.size() - 1);
+  for (uint32_t subset = 0; subset < 1u << others; ++subset) {
+    size_t common = rows[0].size();
+    int64_t count = 1;
+    Tables rest;
+    for (uint32_t i = 0; i < others; ++i) {
+      const std::vector<int32_t>& row = rows[i + 1];
+      if ((subset >> i & 1) == 0) {
+        rest.push_back(row);
+        continue;
+      }
+      ++count;
+      common = std::min(
+          common, static_cast<size_t>(std::ranges::mismatch(rows[0], row).in1 - rows[0].begin()));
+    }
+    const int64_t keys = static_cast<int64_t>(common) * block_size / 64 * 64;
+    const int64_t own = keys < SharedPrefixes::kLeastKeys ? 0 : (count - 1) * keys;
+    most = std::max(most, own + MostSaved(rest, block_size));
+  }
+  return most;
+}
+
+TEST(SharedPrefixesTest, NoDivisionSavesMore) {
+  EXPECT_TRUE(rc::check([] {
+    const int32_t block_size = *rc::gen::element(64, 128);
+    Tables tables;
+    int32_t fresh = 1000;
+    for (int32_t i = *rc::gen::inRange(0, 7); i > 0; --i) {
+      // Goes on from a part of an earlier row, as a fork does.
+      std::vector<int32_t> row;
+      if (!tables.empty()) {
+        row = *rc::gen::elementOf(tables);
+        row.resize(static_cast<size_t>(*rc::gen::inRange(0, static_cast<int>(row.size()) + 1)));
+      }
+      for (int32_t n = *rc::gen::inRange(0, 8); n > 0; --n) row.push_back(fresh++);
+      tables.push_back(row);
+    }
+    int64_t saved = 0;
+    for (const auto& [seqs, num_keys] : FindIn(tables, 1, block_size)) {
+      saved += (std::ssize(seqs) - 1) * num_keys;
+      for (const int32_t seq : seqs) {
+        const std::vector<int32_t>& first = tables[static_cast<size_t>(seqs[0])];
+        const std::vector<int32_t>& row = tables[static_cast<size_t>(seq)];
+        RC_ASSERT(num_keys <= std::ssize(row) * block_size);
+        RC_ASSERT(std::equal(row.begin(), row.begin() + num_keys / block_size, first.begin()));
+      }
+    }
+    RC_ASSERT(saved == MostSaved(tables, block_size));
+  }));
+}
+
+}  // namespace
+}  // namespace quire::engine
