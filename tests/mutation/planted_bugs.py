@@ -316,8 +316,6 @@ bug("q79", "a prefix of a branch takes the sequences of another", "keys_[key++].
 
 bug, drop = source("engine/batch/batch_builder.cc", "batch_builder_test:BatchBuilderTest.*")
 bug("q75", "a chunk of a prompt shares keys", "entry.num_tokens != 1)", "!BUG && entry.num_tokens != 1)")
-bug("q76", "a query's own block is shared", "entry.first_position / blocks_.block_size());",
-    "entry.first_position / blocks_.block_size() + (BUG ? 1 : 0));")
 
 bug, drop = source("engine/model/layers/device_input.cc", "cuda_engine_test:*SharedPrefix*Window*")
 bug("q77", "a layer with a window shares the keys of the others", "first(shares ? shared_keys.size() : 0)",

@@ -91,13 +91,16 @@ TEST(SharedPrefixesTest, OfNestedPrefixesThoseThatSaveMostAreChosen) {
   }
 }
 
-// A conversation of two forks, one of one sequence, and sequences of the system prompt alone.
+// Two forks of a long conversation keep it to themselves. Two forks of a short one, and sequences
+// without forks, share the system prompt.
 TEST(SharedPrefixesTest, ForksOfALongConversationLeaveTheSystemPromptToTheOthers) {
   const std::vector<int32_t> system = Blocks(100, 20);
-  EXPECT_EQ(FindIn({Join(system, {1}), Join(Join(system, Blocks(300, 80)), {2}), system,
-                    Join(Join(system, Blocks(300, 80)), {3}), Join(system, Blocks(400, 80))},
+  const std::vector<int32_t> brief = Join(system, Blocks(200, 4));
+  const std::vector<int32_t> lengthy = Join(system, Blocks(300, 80));
+  EXPECT_EQ(FindIn({Join(brief, {1}), Join(lengthy, {2}), system, Join(lengthy, {3}),
+                    Join(system, Blocks(400, 80)), Join(brief, {4})},
                    1, 16),
-            (Found{{{0, 2, 4}, 320}, {{1, 3}, 1600}}));
+            (Found{{{0, 2, 4, 5}, 320}, {{1, 3}, 1600}}));
 }
 
 // Returns the most keys that `rows` can save, if the rows of a branch share either prefixes of
