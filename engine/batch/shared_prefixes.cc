@@ -1,7 +1,6 @@
 #include "engine/batch/shared_prefixes.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "kernels/ops/attention_pattern.h"
 
@@ -17,7 +16,7 @@ void SharedPrefixes::Find(std::span<PrefixRow> rows, int64_t least_saved_keys) {
   num_saved_ = 0;
 }
 
-// `rows` is a node of the trie of all rows. It has one branch for each different next block.
+// `rows` is a node of the trie of all rows, with one branch for each different next block.
 int64_t SharedPrefixes::AddBest(std::span<PrefixRow> rows, size_t depth) {
   if (rows.size() < 2) return 0;
   size_t common = rows[0].blocks.size();
@@ -26,29 +25,71 @@ int64_t SharedPrefixes::AddBest(std::span<PrefixRow> rows, size_t depth) {
     common = depth;
     while (common < end && row.blocks[common] == rows[0].blocks[common]) ++common;
   }
-  const auto first_seq = seqs_.size(), first_key = keys_.size();
-  const auto has_next = [common](const PrefixRow& row) { return common < row.blocks.size(); };
+  const size_t first_seq = seqs_.size(), first_key = keys_.size(), first_branch = branches_.size();
+  const auto ends_here = [common](const PrefixRow& row) { return row.blocks.size() == common; };
   const auto next = [common](const PrefixRow& row) { return row.blocks[common]; };
-  const auto longer = std::ranges::partition(rows, std::not_fn(has_next));
-  std::ranges::sort(longer, {}, next);
+  std::ranges::sort(std::ranges::partition(rows, ends_here), {}, next);
+  size_t begin = static_cast<size_t>(std::ranges::count_if(rows, ends_here));
   int64_t saved_by_branches = 0;
-  for (size_t begin = 0; begin < longer.size();) {
-    size_t end = begin + 1;
-    while (end < longer.size() && next(longer[end]) == next(longer[begin])) ++end;
-    saved_by_branches += AddBest(std::span(longer).subspan(begin, end - begin), common + 1);
-    begin = end;
+  for (size_t end = begin; begin < rows.size(); begin = end) {
+    while (end < rows.size() && next(rows[end]) == next(rows[begin])) ++end;
+    const int64_t saved = AddBest(rows.subspan(begin, end - begin), common + 1);
+    if (saved == 0) continue;
+    branches_.push_back({begin, end, seqs_.size(), keys_.size(), saved});
+    saved_by_branches += saved;
   }
+  const std::span branches = std::span(branches_).subspan(first_branch);
+
   constexpr int64_t kUnit = kernels::AttentionPattern::kTileKeys;
-  const int64_t num_keys = static_cast<int64_t>(common) * block_size_ / kUnit * kUnit;
-  const int64_t saved = (std::ssize(rows) - 1) * num_keys;
-  if (num_keys < kLeastKeys || saved <= saved_by_branches) return saved_by_branches;
-  seqs_.resize(first_seq);
-  keys_.resize(first_key);
-  keys_.push_back({.first = static_cast<int32_t>(first_seq),
-                   .count = static_cast<int32_t>(rows.size()),
-                   .num_keys = static_cast<int32_t>(num_keys)});
-  for (const PrefixRow& row : rows) seqs_.push_back(row.seq);
+  int64_t num_keys = static_cast<int64_t>(common) * block_size_ / kUnit * kUnit;
+  if (num_keys < kLeastKeys) num_keys = 0;
+  // The rows of a branch share this node's prefix where that saves more than prefixes of their own.
+  int64_t num_sharing = std::ssize(rows), saved = -num_keys;
+  for (Branch& branch : branches) {
+    const auto size = static_cast<int64_t>(branch.end - branch.begin);
+    branch.keeps_own = branch.saved > size * num_keys;
+    if (!branch.keeps_own) continue;
+    num_sharing -= size;
+    saved += branch.saved;
+  }
+  saved += num_sharing * num_keys;
+  if (num_keys > 0 && saved > saved_by_branches) {
+    KeepOwn(branches, first_seq, first_key);
+    keys_.push_back({.first = static_cast<int32_t>(seqs_.size()),
+                     .count = static_cast<int32_t>(num_sharing),
+                     .num_keys = static_cast<int32_t>(num_keys)});
+    size_t row = 0;
+    const auto add_until = [&](size_t end) {
+      while (row < end) seqs_.push_back(rows[row++].seq);
+    };
+    for (const Branch& branch : branches) {
+      if (!branch.keeps_own) continue;
+      add_until(branch.begin);
+      row = branch.end;
+    }
+    add_until(rows.size());
+  } else {
+    saved = saved_by_branches;
+  }
+  branches_.resize(first_branch);
   return saved;
+}
+
+void SharedPrefixes::KeepOwn(std::span<const Branch> branches, size_t first_seq, size_t first_key) {
+  size_t seq = first_seq, key = first_key, from_seq = first_seq, from_key = first_key;
+  for (const Branch& branch : branches) {
+    for (; from_key < branch.end_key; ++from_key) {
+      if (!branch.keeps_own) continue;
+      keys_[key] = keys_[from_key];
+      keys_[key++].first -= static_cast<int32_t>(from_seq - seq);
+    }
+    if (branch.keeps_own) {
+      while (from_seq < branch.end_seq) seqs_[seq++] = seqs_[from_seq++];
+    }
+    from_seq = branch.end_seq;
+  }
+  seqs_.resize(seq);
+  keys_.resize(key);
 }
 
 }  // namespace quire::engine

@@ -23,10 +23,10 @@ class SharedPrefixes {
   explicit SharedPrefixes(int32_t block_size) : block_size_(block_size) {}
 
   // Finds prefixes of at least kLeastKeys keys. A row is in at most one of them. Where prefixes are
-  // nested, such as one of all rows and longer ones of a few, those are chosen that save the most
-  // keys. Finds nothing if all together save fewer than `least_saved_keys`. Changes the order of
-  // `rows`, and compares each block of a row at most once. The results are those of
-  // AttentionPlanArgs, and are valid until the next call.
+  // nested, such as a system prompt of all rows and a longer conversation of a few, those few share
+  // what saves more: the longer prefix, or the one of all. Finds nothing if all together save fewer
+  // than `least_saved_keys`. Changes the order of `rows`, and compares each block of a row at most
+  // once. The results are those of AttentionPlanArgs, and are valid until the next call.
   void Find(std::span<PrefixRow> rows, int64_t least_saved_keys);
 
   std::span<const int32_t> seqs() const { return seqs_; }
@@ -38,11 +38,23 @@ class SharedPrefixes {
   static constexpr int64_t kLeastKeys = 256;
 
  private:
+  // Rows that have one more block in common than others, and the prefixes that were found for them.
+  struct Branch {
+    size_t begin = 0, end = 0;        // of its rows
+    size_t end_seq = 0, end_key = 0;  // the ends of its part of seqs_ and keys_
+    int64_t saved = 0;
+    bool keeps_own = false;
+  };
+
   // Adds the best prefixes of `rows`, of which the first `depth` blocks are equal. Returns the keys
   // that they save.
   int64_t AddBest(std::span<PrefixRow> rows, size_t depth);
+  // Removes the prefixes of branches that do not keep their own. Those of all branches are what
+  // seqs_ and keys_ have from `first_seq` and `first_key` on.
+  void KeepOwn(std::span<const Branch> branches, size_t first_seq, size_t first_key);
 
   const int32_t block_size_;
+  std::vector<Branch> branches_;  // of the nodes from the root to the present one
   std::vector<int32_t> seqs_;
   std::vector<kernels::SharedKeys> keys_;
   int64_t num_saved_ = 0;

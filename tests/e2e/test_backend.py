@@ -74,6 +74,22 @@ class BackendTest(unittest.TestCase):
         self.assertLessEqual(cache, 256 << 20)
         self.assertGreater(cache, 250 << 20)
 
+    def test_samples_of_one_prompt_share_its_keys_where_that_is_chosen(self):
+        model = harness.SCRATCH / "shared"
+        make_tiny_model.write(model, "bfloat16")
+        server = Server("--backend", "cuda-emulated", "--cuda_shared_prefix", model=model).ready()
+        self.addCleanup(server.stop)
+        client = Client(server.address)
+        self.addCleanup(client.close)
+        self.assertEqual(client.server_info().numerics, "cuda-2-prefix")
+        self.assertEqual(server.metrics()["quire_saved_keys_total"], 0)
+        answer = client.generate([5 + i % 90 for i in range(300)], n=3, max_tokens=4, ignore_eos=True)
+        self.assertEqual(answer.usage.completion_tokens, 12)
+        # Each of the three or four steps after the prompt's saves the keys of two samples.
+        metrics = server.metrics()
+        self.assertIn(metrics["quire_shared_prefixes_total"], (3, 4))
+        self.assertEqual(metrics["quire_saved_keys_total"], metrics["quire_shared_prefixes_total"] * 2 * 256)
+
     def test_the_metrics_of_the_gpu(self):
         """With a library in the place of the driver's NVML, and without any."""
         nvml = harness.BIN.parent / "tests/fake_nvml"

@@ -441,16 +441,18 @@ TEST_P(SharedPrefixTest, AfterItsWarmUpNoStepRecordsOrAllocates) {
   const auto harness =
       Make({.max_num_seqs = 20, .max_num_batched_tokens = 512, .warms_up_every_size = true});
   log_ = {};
-  // The units of 3 and of 17 sequences have another number of row tiles.
-  std::vector<GenerateParams> all = WithOnePrefix(3, 24);
-  all.push_back(SampledParams(RandomIds(300, 9), 10, 5));
-  all.back().sampling.n = 17;
-  RunTogether(*harness, all);
-  const Stats stats = harness->engine().stats();
-  EXPECT_GT(stats.shared_prefixes, 25);
+  // Three sequences share a prefix, beside 17 that share a longer one, whose units have more row
+  // tiles, and beside 17 that share nothing.
+  for (const int32_t prompt : {300, 20}) {
+    std::vector<GenerateParams> all = WithOnePrefix(3, 16);
+    all.push_back(SampledParams(RandomIds(prompt, 9), 10, 5));
+    all.back().sampling.n = 17;
+    RunTogether(*harness, all);
+  }
+  EXPECT_GT(harness->engine().stats().shared_prefixes, 40);
   harness->Stop();
   ASSERT_GT(log_.steps.size(), 10);
-  EXPECT_GT(log_.replays, 15);
+  EXPECT_GT(log_.replays, 20);
   for (const testing::HostCalls& step : log_.steps) {
     EXPECT_EQ(step.recordings, 0);
     EXPECT_EQ(step.allocations, 0);

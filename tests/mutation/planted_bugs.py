@@ -306,16 +306,16 @@ bug("z05", "a draft takes blocks that other sequences need", "CanGrow(state.sequ
     "CanGrow(state.sequence->id, num_tokens, BUG ? 0 : spare)")
 bug("z06", "drafts overfill the sink", "!SinkHasRoom(state, 1 + most)", "!SinkHasRoom(state, BUG ? 1 : 1 + most)")
 
-bug, drop = source("engine/batch/shared_prefixes.cc", "batch_builder_test:*Shared*")
-bug("q71", "the branch is chosen that saves less", "saved <= saved_by_branches)", "(BUG || saved <= saved_by_branches))")
-bug("q72", "rows share what one of them does not have", "std::min(common, row.blocks.size())", "(BUG ? std::max(common, row.blocks.size()) : std::min(common, row.blocks.size()))")
-drop("q73", "prefixes of branches stay beside the one of all", "keys_.resize(first_key);")
+bug, drop = source("engine/batch/shared_prefixes.cc", "batch_builder_test:SharedPrefixesTest.*")
+bug("q71", "the branch is chosen that saves less", "branch.saved > size * num_keys;", "BUG || branch.saved > size * num_keys;")
+bug("q72", "rows share what one of them does not have", "std::min(common, row.blocks.size())", "(BUG ? common : std::min(common, row.blocks.size()))")
+drop("q73", "prefixes of branches stay beside the one of all", "KeepOwn(branches, first_seq, first_key);")
 bug("q74", "savings that are not worth it are kept", "num_saved_ >= least_saved_keys)", "(BUG || num_saved_ >= least_saved_keys))")
+bug("q79", "a prefix of a branch takes the sequences of another", "keys_[key++].first -= static_cast<int32_t>(from_seq - seq);",
+    "keys_[key++].first -= BUG ? 0 : static_cast<int32_t>(from_seq - seq);")
 
-bug, drop = source("engine/batch/batch_builder.cc", "batch_builder_test:*Share*")
+bug, drop = source("engine/batch/batch_builder.cc", "batch_builder_test:BatchBuilderTest.*")
 bug("q75", "a chunk of a prompt shares keys", "entry.num_tokens != 1)", "!BUG && entry.num_tokens != 1)")
-bug("q76", "a query's own block is shared", "entry.first_position / blocks_.block_size());",
-    "entry.first_position / blocks_.block_size() + (BUG ? 1 : 0));")
 
 bug, drop = source("engine/model/layers/device_input.cc", "cuda_engine_test:*SharedPrefix*Window*")
 bug("q77", "a layer with a window shares the keys of the others", "first(shares ? shared_keys.size() : 0)",

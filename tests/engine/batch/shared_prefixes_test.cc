@@ -1,6 +1,7 @@
 #include "engine/batch/shared_prefixes.h"
 
 #include <algorithm>
+#include <map>
 #include <rapidcheck.h>
 #include <utility>
 #include <vector>
@@ -90,39 +91,55 @@ TEST(SharedPrefixesTest, OfNestedPrefixesThoseThatSaveMostAreChosen) {
   }
 }
 
-// Returns the most keys that disjoint prefixes of `rows` can save. Tries every division.
+// Two forks of a long conversation keep it to themselves. Two forks of a short one, and sequences
+// without forks, share the system prompt.
+TEST(SharedPrefixesTest, ForksOfALongConversationLeaveTheSystemPromptToTheOthers) {
+  const std::vector<int32_t> system = Blocks(100, 20);
+  const std::vector<int32_t> brief = Join(system, Blocks(200, 4));
+  const std::vector<int32_t> lengthy = Join(system, Blocks(300, 80));
+  EXPECT_EQ(FindIn({Join(brief, {1}), Join(lengthy, {2}), system, Join(lengthy, {3}),
+                    Join(system, Blocks(400, 80)), Join(brief, {4})},
+                   1, 16),
+            (Found{{{0, 2, 4, 5}, 320}, {{1, 3}, 1600}}));
+}
+
+// Returns the most keys that `rows` can save, if the rows of a branch share either prefixes of
+// their own or that of all. Tries every choice.
 int64_t MostSaved(const Tables& rows, int32_t block_size) {
   if (rows.size() < 2) return 0;
+  size_t common = rows[0].size();
+  for (const std::vector<int32_t>& row : rows) {
+    const auto end = std::ranges::mismatch(rows[0], row).in1;
+    common = std::min(common, static_cast<size_t>(end - rows[0].begin()));
+  }
+  std::map<int32_t, Tables> branches;
+  for (const std::vector<int32_t>& row : rows) {
+    if (row.size() > common) branches[row[common]].push_back(row);
+  }
+  const int64_t keys = static_cast<int64_t>(common) * block_size / 64 * 64;
   int64_t most = 0;
-  // The first row shares with the others of a subset, or with none.
-  const auto others = static_cast<uint32_t>(rows.size() - 1);
-  for (uint32_t subset = 0; subset < 1u << others; ++subset) {
-    size_t common = rows[0].size();
-    int64_t count = 1;
-    Tables rest;
-    for (uint32_t i = 0; i < others; ++i) {
-      const std::vector<int32_t>& row = rows[i + 1];
-      if ((subset >> i & 1) == 0) {
-        rest.push_back(row);
-        continue;
+  for (uint32_t own = 0; own < 1u << branches.size(); ++own) {
+    int64_t saved = 0, sharing = std::ssize(rows);
+    uint32_t bit = 1;
+    for (const auto& [next, branch] : branches) {
+      if ((own & bit) != 0) {
+        saved += MostSaved(branch, block_size);
+        sharing -= std::ssize(branch);
       }
-      ++count;
-      common = std::min(
-          common, static_cast<size_t>(std::ranges::mismatch(rows[0], row).in1 - rows[0].begin()));
+      bit <<= 1;
     }
-    const int64_t keys = static_cast<int64_t>(common) * block_size / 64 * 64;
-    const int64_t own = keys < SharedPrefixes::kLeastKeys ? 0 : (count - 1) * keys;
-    most = std::max(most, own + MostSaved(rest, block_size));
+    if (sharing >= 2 && keys >= SharedPrefixes::kLeastKeys) saved += (sharing - 1) * keys;
+    most = std::max(most, saved);
   }
   return most;
 }
 
-TEST(SharedPrefixesTest, NoDivisionSavesMore) {
+TEST(SharedPrefixesTest, NoChoiceSavesMore) {
   EXPECT_TRUE(rc::check([] {
     const int32_t block_size = *rc::gen::element(64, 128);
     Tables tables;
     int32_t fresh = 1000;
-    for (int32_t i = *rc::gen::inRange(0, 7); i > 0; --i) {
+    for (int32_t i = *rc::gen::inRange(0, 10); i > 0; --i) {
       // Goes on from a part of an earlier row, as a fork does.
       std::vector<int32_t> row;
       if (!tables.empty()) {
@@ -133,7 +150,9 @@ TEST(SharedPrefixesTest, NoDivisionSavesMore) {
       tables.push_back(row);
     }
     int64_t saved = 0;
+    std::vector<int32_t> all;
     for (const auto& [seqs, num_keys] : FindIn(tables, 1, block_size)) {
+      all.insert(all.end(), seqs.begin(), seqs.end());
       saved += (std::ssize(seqs) - 1) * num_keys;
       for (const int32_t seq : seqs) {
         const std::vector<int32_t>& first = tables[static_cast<size_t>(seqs[0])];
@@ -142,6 +161,8 @@ TEST(SharedPrefixesTest, NoDivisionSavesMore) {
         RC_ASSERT(std::equal(row.begin(), row.begin() + num_keys / block_size, first.begin()));
       }
     }
+    std::ranges::sort(all);
+    RC_ASSERT(std::ranges::adjacent_find(all) == all.end());
     RC_ASSERT(saved == MostSaved(tables, block_size));
   }));
 }
