@@ -38,7 +38,8 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
              << ", cache " << Name(c.cache_dtype.value_or(c.dtype)) << ", " << ToString(c.pattern)
              << ", soft_cap " << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi
              << (c.alibi_is_rounded ? " rounded" : "") << ", sinks " << c.sinks << ", second_half "
-             << c.second_half << ", fixed_split_keys " << c.fixed_split_keys;
+             << c.second_half << ", fixed_split_keys " << c.fixed_split_keys << ", round_rows "
+             << c.round_rows;
 }
 
 AttentionBatch::AttentionBatch(const AttentionCase& c)
@@ -65,9 +66,10 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
   for (int64_t seq = 0; seq < num_seqs; ++seq) {
     const AttentionSequence& sequence = c.sequences[static_cast<size_t>(seq)];
     const uint64_t seed = sequence.seed != 0 ? sequence.seed : static_cast<uint64_t>(seq) + 1;
+    const int64_t token = int64_t{c.num_heads} * c.head_dim;
     const std::vector<float> query =
-        Normal(2 * seed, int64_t{sequence.query_len} * c.num_heads * c.head_dim);
-    query_.insert(query_.end(), query.begin(), query.end());
+        Normal(2 * seed, (sequence.queries_before + sequence.query_len) * token);
+    query_.insert(query_.end(), query.begin() + sequence.queries_before * token, query.end());
     const int64_t row = int64_t{c.num_kv_heads} * (c.head_dim + c.value_dim());
     const std::vector<float> rows = Normal(2 * seed + 1, sequence.context_len * row);
     const int32_t first_position = sequence.context_len - sequence.query_len;
