@@ -196,6 +196,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                    kernels::CreateBackend({.name = config.backend,
                                            .cpu_isa = config.cpu_isa,
                                            .cuda_attention = config.cuda_attention,
+                                           .deterministic = config.deterministic,
                                            .num_threads = config.threads,
                                            .pack_weights = config.weights == "packed",
                                            .activation_dtype = dtype}));

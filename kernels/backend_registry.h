@@ -24,6 +24,9 @@ struct BackendOptions {
   // The kernel of attention for chunks of prompts on CUDA: auto | mma | wgmma. auto: mma, until a
   // GPU has run wgmma. wgmma needs a GPU of compute capability 9.0.
   std::string cuda_attention = "auto";
+  // true: on CUDA, the bits of a request do not depend on other requests or on chunks of its
+  // prompt. On the CPU they never do.
+  bool deterministic = false;
   int num_threads = 0;  // 0: all physical cores that affinity and cgroup quota allow
   // true: weights are copied to the layout of the kernels. false: weights stay mapped in the layout
   // of the file. Both give results with the same bits.

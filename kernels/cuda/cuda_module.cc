@@ -16,6 +16,7 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> device, CudaDevice::Create(options.device_ordinal));
   ASSIGN_OR_RETURN(const PrefillAttention attention, PrefillAttentionNamed(options.cuda_attention));
   return CreateCudaBackend(std::move(device), {.activation_dtype = options.activation_dtype,
+                                               .deterministic = options.deterministic,
                                                .prefill_attention = attention});
 }
 

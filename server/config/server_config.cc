@@ -79,6 +79,11 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
                "no GPU has run yet; auto: mma.",
        .target = &engine.cuda_attention,
        .choices = {"auto", "mma", "wgmma"}},
+      {.name = "deterministic",
+       .group = "Compute",
+       .help = "On a GPU, a request gets the same bits alone and beside others, in any chunks of "
+               "its prompt and after preemption, at the cost of speed. The CPU always does this.",
+       .target = &engine.deterministic},
       {.name = "threads",
        .group = "Compute",
        .placeholder = "N",

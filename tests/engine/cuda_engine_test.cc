@@ -35,21 +35,22 @@ using testing::RecordingDevice;
 
 class CudaEngineTest : public ::testing::TestWithParam<DType> {
  protected:
-  // Returns options for the test's dtype. A step has room for a whole prompt of these tests,
-  // because splitting a prompt into chunks would change the last bits of attention on tensor cores.
+  // Returns options for the test's dtype. A step has room for a whole prompt of these tests:
+  // cuda_deterministic_test.cc has tests of chunks.
   HarnessOptions Options(HarnessOptions options = {}) {
     const DType dtype = GetParam();
     options.max_num_batched_tokens = std::max(options.max_num_batched_tokens, 256);
     options.head_dim = head_dim_;
     options.kv_dtype = dtype;
     options.make_backend = [this, dtype] {
-      return *kernels::cuda::CreateCudaBackend(std::make_unique<RecordingDevice>(log_),
-                                               {.activation_dtype = dtype,
-                                                .linear_scratch_bytes = 1 << 16,
-                                                .pipeline_depth = pipeline_depth_,
-                                                .records = records_,
-                                                .deterministic = deterministic_,
-                                                .prefill_attention = prefill_attention_});
+      return *kernels::cuda::CreateCudaBackend(
+          std::make_unique<RecordingDevice>(log_, /*sums_depend_on_rows=*/deterministic_),
+          {.activation_dtype = dtype,
+           .linear_scratch_bytes = deterministic_ ? 1 << 20 : 1 << 16,
+           .pipeline_depth = pipeline_depth_,
+           .records = records_,
+           .deterministic = deterministic_,
+           .prefill_attention = prefill_attention_});
     };
     return options;
   }
@@ -298,11 +299,9 @@ TEST_P(CudaEngineTest, LayersWithOtherHeadsAloneAsAmongOthersAndAfterAHit) {
   EXPECT_EQ(NumTensorCoreLaunches() > 0, GetParam() != DType::kF32);
   const auto harness = make();
   ExpectSame(AmongOthers(*harness, params), alone);
-  if (GetParam() == DType::kF32) {
-    ExpectSame(harness->Generate(params), alone);
-    EXPECT_GT(harness->engine().stats().prompt_tokens_cached, 0);
-    EXPECT_GT(harness->engine().stats().block_copies, 0);
-  }
+  ExpectSame(harness->Generate(params), alone);
+  EXPECT_GT(harness->engine().stats().prompt_tokens_cached, 0);
+  EXPECT_GT(harness->engine().stats().block_copies, 0);
   harness->Stop();
   EXPECT_GT(log_.replays, 10);
 }
@@ -320,7 +319,6 @@ TEST_P(CudaEngineTest, SamplesShareThePromptAndCopyItsTailOnWrite) {
                                  [this](const GenerateParams& one) { return Alone(one); });
 }
 
-// A cache hit changes which tokens are computed together. The bits stay equal only in float32.
 TEST_P(CudaEngineTest, APrefixIsFoundAgain) {
   const GenerateParams params = GreedyParams(RandomIds(50, 3), 6);
   const auto harness = Make();
@@ -328,11 +326,7 @@ TEST_P(CudaEngineTest, APrefixIsFoundAgain) {
   const auto sink = harness->Submit(params);
   ASSERT_TRUE(sink->WaitFinished());
   EXPECT_EQ(sink->summary().usage.cached_tokens, 49);
-  if (GetParam() == DType::kF32) {
-    ExpectSame(sink->sample(), cold);
-  } else {
-    EXPECT_EQ(sink->sample().token_ids, cold.token_ids);
-  }
+  ExpectSame(sink->sample(), cold);
 }
 
 TEST_P(CudaEngineTest, PreemptionChangesNothing) {
@@ -343,12 +337,7 @@ TEST_P(CudaEngineTest, PreemptionChangesNothing) {
   for (size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(i);
     ASSERT_TRUE(sinks[i]->WaitFinished());
-    const CollectingSink::Sample alone = Alone(all[i]);
-    if (GetParam() == DType::kF32) {
-      ExpectSame(sinks[i]->sample(), alone);
-    } else {
-      EXPECT_EQ(sinks[i]->sample().token_ids.size(), alone.token_ids.size());
-    }
+    ExpectSame(sinks[i]->sample(), Alone(all[i]));
   }
   EXPECT_GT(harness->engine().stats().preemptions, 0);
   harness->ExpectIdleIsEmpty();

@@ -217,6 +217,7 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--gpu_memory_utilization ",
                            "--cpu_isa ",
                            "--cuda_attention auto|mma|wgmma",
+                           "--deterministic ",
                            "--threads ",
                            "--kv_cache_mib ",
                            "--block_size ",
