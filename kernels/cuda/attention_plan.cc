@@ -48,21 +48,27 @@ int32_t NumTiles(const AttentionItem& item, int32_t tile_keys) {
   return EndTile(item, tile_keys) - FirstTile(item, tile_keys);
 }
 
+// Returns the most pieces of a unit of a fixed split, in a sequence of up to args.most_context_len
+// keys.
+int64_t MostPieces(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
+  // A unit has up to unit_rows queries, the first of which sees up to MostKept keys. Such a run of
+  // keys may begin and end inside a piece.
+  const int64_t unit_rows = 16 * FixedSplitRowTiles(args.heads.value_dim);
+  const int64_t seen = args.pattern.MostKept(args.most_context_len) + unit_rows;
+  const int64_t keys = options.fixed_split_keys;
+  return std::min(CeilDiv(args.most_context_len, keys), CeilDiv(seen, keys) + 1);
+}
+
 // LargestPlan for a fixed split.
 PlanSizes LargestFixedSplit(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
   const int64_t group = args.heads.num_heads / args.heads.num_kv_heads;
   const int64_t unit_rows = 16 * FixedSplitRowTiles(args.heads.value_dim);
-  // A unit has up to unit_rows queries, the first of which sees up to MostKept keys. Such a run of
-  // keys may begin and end inside a piece.
-  const int64_t keys = options.fixed_split_keys;
-  const int64_t pieces =
-      std::min(CeilDiv(args.most_context_len, keys),
-               CeilDiv(args.pattern.MostKept(args.most_context_len) + unit_rows, keys) + 1);
+  const int64_t pieces = MostPieces(args, options);
   const int64_t units =
       args.heads.num_kv_heads * (args.most_seqs + CeilDiv(args.most_tokens * group, unit_rows));
-  // The device makes the plan of a decode step. It has one part, and its sizes are rounded up.
-  const int64_t decode_items = RoundUpToFewSizes(args.most_seqs * args.heads.num_kv_heads *
-                                                 CeilDiv(group, unit_rows) * pieces);
+  // The device makes the plan of a decode step, which has one part.
+  const int64_t decode_items =
+      args.most_seqs * args.heads.num_kv_heads * CeilDiv(group, unit_rows) * pieces;
   // Two adjacent parts have more than round_rows partial rows.
   const int64_t rows = args.most_tokens * args.heads.num_heads * pieces;
   const int64_t parts = std::min(units, 2 * (rows / options.round_rows) + 1);
@@ -138,7 +144,7 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   decodes_.reset();
   SetStep(args);
   fixed_launches_ = args.fixed_launches;
-  if (fixed_launches_ && !args.pattern.has_holes()) return SizeDecodes(options);
+  if (fixed_launches_ && !args.pattern.has_holes()) return SizeDecodes(args, options);
   size_t num_units = 0;
   for (const int32_t row_tiles : kAttentionRowTiles) {
     ASSIGN_OR_RETURN(const size_t added, AddParts(row_tiles, options));
@@ -167,7 +173,8 @@ absl::StatusOr<size_t> CudaAttentionPlan::AddParts(int32_t row_tiles,
   return units.size();
 }
 
-absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanOptions& options) {
+absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanArgs& args,
+                                            const AttentionPlanOptions& options) {
   const int32_t row_tiles =
       options.fixed_split ? FixedSplitRowTiles(value_dim()) : RowTiles(group(), value_dim());
   const int32_t tile_keys = AttentionTileKeys(value_dim());
@@ -183,7 +190,11 @@ absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanOptions& options)
       num_items += int64_t{plan.units.per_seq()} *
                    CutAtMultiples(tiles.first, tiles.count, plan.fixed_split_tiles).count;
     }
-    num_partial_items = num_items = RoundUpToFewSizes(num_items);
+    // The size must change rarely, so that few recordings serve all steps. It is that of the
+    // longest sequences, if these are known.
+    const int64_t most = num_seqs() * plan.units.per_seq() * MostPieces(args, options);
+    num_items = num_items <= most ? most : RoundUpToFewSizes(num_items);
+    num_partial_items = num_items;
   } else {
     // Each block but the first may begin with a cut, and a unit that is cut c times has c + 1
     // pieces.

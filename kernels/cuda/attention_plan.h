@@ -110,7 +110,7 @@ class CudaAttentionPlan final : public AttentionPlan {
 
  private:
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
-  absl::Status SizeDecodes(const AttentionPlanOptions& options);
+  absl::Status SizeDecodes(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
   void FixLaunches(const AttentionPlanOptions& options, size_t num_units);
   // Returns how many row tiles the items of a sequence have.
   int32_t RowTilesOf(int64_t seq, const AttentionPlanOptions& options) const;

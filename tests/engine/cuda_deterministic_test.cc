@@ -180,6 +180,26 @@ INSTANTIATE_TEST_SUITE_P(
 
 class LongCudaDeterministicTest : public CudaDeterministicTest {};
 
+// The second prompt and its answer need more pieces of attention than the first.
+TEST_P(LongCudaDeterministicTest, AfterItsWarmUpNoStepRecordsOrAllocates) {
+  const auto harness = Make({.max_num_seqs = 3,
+                             .max_num_batched_tokens = 256,
+                             .max_model_len = 1100,
+                             .warms_up_every_size = true});
+  log_ = {};
+  const auto sinks = harness->SubmitTogether({SampledParams(RandomIds(40, 1), 6, 1),
+                                              SampledParams(RandomIds(1020, 2), 9, 2),
+                                              SampledParams(RandomIds(300, 3), 5, 3)});
+  for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
+  harness->Stop();
+  EXPECT_GT(log_.replays, 0);
+  for (const testing::HostCalls& step : log_.steps) {
+    EXPECT_EQ(step.recordings, 0);
+    EXPECT_EQ(step.allocations, 0);
+    EXPECT_EQ(step.synchronizations, 0);
+  }
+}
+
 // Attention is cut at position 1024.
 TEST_P(LongCudaDeterministicTest, AcrossACutOfAttention) {
   const GenerateParams params = SampledParams(RandomIds(1020, 1), 8, 42);

@@ -143,6 +143,26 @@ TEST(AttentionPathTest, WgmmaIsRefusedByNameOnAnotherChip) {
   }
 }
 
+TEST(AttentionPathTest, WgmmaIsRefusedByADeterministicBackend) {
+  const auto backend =
+      CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(),
+                        {.deterministic = true, .prefill_attention = PrefillAttention::kWgmma});
+  EXPECT_EQ(backend.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(backend.status().message(),
+            "cuda_attention: want auto or mma with deterministic, got wgmma");
+}
+
+TEST(AttentionPathTest, ADeterministicBackendHasNumericsOfItsOwn) {
+  const auto numerics = [](bool deterministic) {
+    return (*CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(),
+                               {.deterministic = deterministic}))
+        ->info()
+        .numerics;
+  };
+  EXPECT_EQ(numerics(false), "cuda-2");
+  EXPECT_EQ(numerics(true), "cuda-2-deterministic");
+}
+
 // Two steps are planned and enqueued before either runs. The second plan has the same heads, and it
 // needs no more memory than the first.
 TEST(AttentionPathTest, APlanLeavesAloneThePlanBeforeIt) {

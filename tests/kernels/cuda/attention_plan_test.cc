@@ -270,7 +270,7 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
         .round_rows = *rc::gen::element(1, 300, 3000, 1 << 17),
         .prefill_grid_size = fixed_split ? 0 : *rc::gen::element(0, 5, 132)};
     AttentionPlanArgs args = lengths.Args();
-    args.most_context_len = std::ranges::max(lengths.context);
+    args.most_context_len = std::ranges::max(lengths.context) + 1;  // that of the decodes below
     args.most_seqs = std::ssize(lengths.query);
     args.most_tokens = std::max<int64_t>(
         args.most_seqs, std::accumulate(lengths.query.begin(), lengths.query.end(), int64_t{0}));
@@ -293,6 +293,7 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
     }
     AttentionPlanArgs decodes = lengths.Args();
     decodes.fixed_launches = true;
+    decodes.most_context_len = args.most_context_len;
     RC_ASSERT(plan.Build(decodes, options).ok());
     RC_ASSERT(plan.decodes()->most_items <= largest.items);
     RC_ASSERT(args.most_seqs * plan.decodes()->units.per_seq() <= largest.merges);

@@ -253,6 +253,8 @@ PLANTED = [
      "lane / 4 * 2 + half - p.first_row"),
     ("a piece from the first row", f"{CUDA}/dequantize_weight.cuh", "p.first_row / kGroupRows + blockIdx.x", "blockIdx.x"),
     ("16 tokens dequantised as well", f"{CUDA}/weight_product.cu", "args.m <= kMostPackedTokens", "args.m < kMostPackedTokens"),
+    ("few tokens on another kernel with fixed rows", f"{CUDA}/weight_product.cu", "args.m <= 8 && rows == GemmRows::kAny", "args.m <= 8"),
+    ("slices of packed rows one over the other", f"{CUDA}/weight_product.cu", "first * args.ldd * SizeOf(args.output_type);", "0;"),
     ("pieces one over the other", f"{CUDA}/weight_product.cu", "args.d = out + first * SizeOf(args.output_type);", ""),
     ("parts one over the other", f"{CUDA}/weight_product.cu", "out + part.first_row * SizeOf(args.output_type)", "out"),
     ("a tensor of a part's first type", f"{CUDA}/cuda_weight_layout.cc", "layout.parts.back().packed == packed &&", ""),
