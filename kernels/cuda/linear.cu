@@ -113,14 +113,15 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
     RETURN_IF_ERROR(WeightProduct(device, weight, gemm, divided.product));
     return Epilogue(device, args, args.out.data<float>(), args.out, {});
   }
-  const int64_t fewest_tokens = gemm_rows == GemmRows::kFixed ? kFixedRows : 1;
   int64_t tokens_at_once = divided.sums_bytes / (rows * SizeOf(DType::kF32));
-  tokens_at_once -= tokens_at_once % fewest_tokens;
   if (tokens_at_once == 0) {
-    return WantGot(
-        "weight",
-        absl::StrCat("at most ", divided.sums_bytes / fewest_tokens / SizeOf(DType::kF32), " rows"),
-        absl::StrCat(rows));
+    return WantGot("weight",
+                   absl::StrCat("at most ", divided.sums_bytes / SizeOf(DType::kF32), " rows"),
+                   absl::StrCat(rows));
+  }
+  // Only the last slice of the last product is not full.
+  if (gemm_rows == GemmRows::kFixed && tokens_at_once > kFixedRows) {
+    tokens_at_once -= tokens_at_once % kFixedRows;
   }
   RETURN_IF_ERROR(CheckEpilogue(args));
   RETURN_IF_ERROR(

@@ -43,7 +43,7 @@ absl::Status Argmax(Device& device, const ArgmaxArgs& args);
 // sums of at least one token. The op processes as many tokens at a time as fit. `args.weight` is a
 // CudaWeight with the dtype of the input. If it is packed, a quarter of `scratch` is for rows that
 // are dequantised (weight_product.h), and must have room for one. With GemmRows::kFixed, `scratch`
-// must have room for the sums of kFixedRows tokens and for ProductScratch.
+// must have room for ProductScratch as well.
 absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch,
                     GemmRows gemm_rows = GemmRows::kAny);
 

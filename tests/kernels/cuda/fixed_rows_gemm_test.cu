@@ -85,14 +85,12 @@ TEST(FixedRowsGemmTest, IsTheProductAndHasOneShape) {
   }
 }
 
-// A linear layer with a bias, whose sums fit into the scratch memory for 256 tokens, and one
-// without.
+// A linear layer without a bias, and one with a bias, whose sums fit into the scratch memory for
+// 300 tokens, or for 7.
 TEST(FixedRowsGemmTest, ALinearLayerHasOneShape) {
   constexpr int64_t kCols = 48, kRows = 40, kMostTokens = 400;
   constexpr DType kType = DType::kBF16;
   const auto device = testing::MakeDevice();
-  const DeviceBuffer scratch = *device->Allocate(FixedRowsScratchBytes(kCols, kRows, kType) +
-                                                 300 * kRows * SizeOf(DType::kF32));
   DeviceFloats input(*device, kType, Normal(1, kMostTokens * kCols));
   DeviceFloats bias(*device, DType::kF32, Normal(4, kRows));
   DeviceBuffer memory = *device->Allocate(kRows * kCols * SizeOf(kType));
@@ -103,35 +101,35 @@ TEST(FixedRowsGemmTest, ALinearLayerHasOneShape) {
   for (const bool has_bias : {false, true}) {
     ShapeLog log(*device);
     std::vector<float> most;
-    for (const int64_t tokens : {400, 256, 130, 17, 1}) {
-      DeviceFloats out(*device, kType, tokens * kRows);
-      const absl::Status status = Linear(log,
-                                         {.out = out.View({tokens, kRows}),
-                                          .input = input.View({tokens, kCols}),
-                                          .weight = &weight,
-                                          .bias = has_bias ? bias.View({kRows}) : TensorView()},
-                                         scratch, GemmRows::kFixed);
-      ASSERT_TRUE(status.ok()) << status;
-      const std::vector<float> got = out.ToHost();
-      if (most.empty()) most = got;
-      EXPECT_TRUE(std::equal(got.begin(), got.end(), most.begin())) << tokens;
+    for (const int64_t tokens_of_scratch : {300, 7}) {
+      const DeviceBuffer scratch =
+          *device->Allocate(FixedRowsScratchBytes(kCols, kRows, kType) +
+                            tokens_of_scratch * kRows * SizeOf(DType::kF32));
+      for (const int64_t tokens : {400, 256, 130, 17, 1}) {
+        DeviceFloats out(*device, kType, tokens * kRows);
+        const absl::Status status = Linear(log,
+                                           {.out = out.View({tokens, kRows}),
+                                            .input = input.View({tokens, kCols}),
+                                            .weight = &weight,
+                                            .bias = has_bias ? bias.View({kRows}) : TensorView()},
+                                           scratch, GemmRows::kFixed);
+        ASSERT_TRUE(status.ok()) << status;
+        const std::vector<float> got = out.ToHost();
+        if (most.empty()) most = got;
+        EXPECT_TRUE(std::equal(got.begin(), got.end(), most.begin())) << tokens;
+      }
     }
     ASSERT_EQ(log.shapes.size(), 1u);
     EXPECT_EQ(log.shapes.begin()->m, kFixedRows);
   }
-  const DeviceBuffer small =
-      *device->Allocate(FixedRowsScratchBytes(kCols, kRows, kType) + 127 * kRows * 4);
   DeviceFloats out(*device, kType, kRows);
-  LinearArgs args = {.out = out.View({1, kRows}),
-                     .input = input.View({1, kCols}),
-                     .weight = &weight,
-                     .bias = bias.View({kRows})};
-  EXPECT_EQ(Linear(*device, args, small, GemmRows::kFixed).message(),
-            "weight: want at most 39 rows, got 40");
-  args.bias = {};
-  const DeviceBuffer smaller = *device->Allocate(1000);
-  EXPECT_EQ(Linear(*device, args, smaller, GemmRows::kFixed).message(),
-            "weight: want a product of 128 rows in 1000 bytes of scratch memory, got 32768 bytes");
+  const DeviceBuffer small = *device->Allocate(1000);
+  EXPECT_EQ(
+      Linear(*device,
+             {.out = out.View({1, kRows}), .input = input.View({1, kCols}), .weight = &weight},
+             small, GemmRows::kFixed)
+          .message(),
+      "weight: want a product of 128 rows in 1000 bytes of scratch memory, got 32768 bytes");
 }
 
 }  // namespace
