@@ -69,10 +69,10 @@ PlanSizes LargestFixedSplit(const AttentionPlanArgs& args, const AttentionPlanOp
   // The device makes the plan of a decode step, which has one part.
   const int64_t decode_items =
       args.most_seqs * args.heads.num_kv_heads * CeilDiv(group, unit_rows) * pieces;
-  // Two adjacent parts have more than round_rows partial rows.
+  // Two adjacent parts have more than part_rows partial rows.
   const int64_t rows = args.most_tokens * args.heads.num_heads * pieces;
-  const int64_t parts = std::min(units, 2 * (rows / options.round_rows) + 1);
-  const int64_t most_of_part = std::max(options.round_rows, unit_rows * pieces);
+  const int64_t parts = std::min(units, 2 * (rows / options.part_rows) + 1);
+  const int64_t most_of_part = std::max(options.part_rows, unit_rows * pieces);
   return {.items = std::max(units * pieces, decode_items),
           .merges = units,
           .parts = parts,
@@ -365,7 +365,7 @@ absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>&
   for (size_t i = 0; i < units.size(); ++i) {
     const std::vector<int32_t> cuts = FixedCuts(units[i], piece_tiles);
     const int64_t partial_rows = (std::ssize(cuts) - 1) * units[i].num_rows;
-    if (i == 0 || next_partial_row_ + partial_rows > options.round_rows) {
+    if (i == 0 || next_partial_row_ + partial_rows > options.part_rows) {
       parts_.push_back({.row_tiles = row_tiles});
       next_partial_row_ = 0;
     }

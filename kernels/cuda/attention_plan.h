@@ -27,7 +27,7 @@
 //   - A tile, or a piece, of which a row sees no key leaves the bits of the row as they are: its
 //     weights are exactly 0.
 // The partial results of a long chunk would take much memory. So the units are divided into parts
-// of at most round_rows partial rows, which are computed and merged one after another, all with the
+// of at most part_rows partial rows, which are computed and merged one after another, all with the
 // same memory.
 
 #include <cstdint>
@@ -50,7 +50,7 @@ struct AttentionPlanOptions {
   int32_t fixed_split_keys = 1024;  // a multiple of 64
   // The most partial rows of a part with a fixed split, unless its only unit has more. Their pieces
   // of 16 rows or fewer keep 264 blocks busy for 31 pieces each.
-  int64_t round_rows = 1 << 17;
+  int64_t part_rows = 1 << 17;
   // Blocks of PrefillAttnKernel that run at once. 0: there is no such kernel for the layer, and no
   // item has more than 64 rows.
   int32_t prefill_grid_size = 0;

@@ -182,7 +182,7 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
     RC_ASSERT(plan.Build(lengths.Args(), {.grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264),
                                           .fixed_split = fixed_split,
                                           .fixed_split_keys = *rc::gen::element(64, 256, 1024),
-                                          .round_rows = *rc::gen::element(1, 300, 1 << 17)})
+                                          .part_rows = *rc::gen::element(1, 300, 1 << 17)})
                   .ok());
     // Collects the items of each unit, in the order of the plan. Counts the items that write each
     // partial row before it is merged. Each count must be 1. With a fixed split, the parts share
@@ -267,7 +267,7 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
         .grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264),
         .fixed_split = fixed_split,
         .fixed_split_keys = *rc::gen::element(64, 256),
-        .round_rows = *rc::gen::element(1, 300, 3000, 1 << 17),
+        .part_rows = *rc::gen::element(1, 300, 3000, 1 << 17),
         .prefill_grid_size = fixed_split ? 0 : *rc::gen::element(0, 5, 132)};
     AttentionPlanArgs args = lengths.Args();
     args.most_context_len = std::ranges::max(lengths.context) + 1;  // that of the decodes below
@@ -436,7 +436,7 @@ TEST(CudaAttentionPlanTest, PartsOfAFixedSplitShareAFewPartialRows) {
   const std::vector<int32_t> context = {700, 700}, query = {1, 1};
   CudaAttentionPlan plan;
   EXPECT_TRUE(plan.Build({.context_lens = context, .query_lens = query, .heads = {4, 1, 64, 64}},
-                         {.fixed_split = true, .fixed_split_keys = 64, .round_rows = 43})
+                         {.fixed_split = true, .fixed_split_keys = 64, .part_rows = 43})
                   .ok());
   EXPECT_EQ(plan.parts().size(), 2u);
   EXPECT_EQ(plan.num_partial_rows(), 4 * 11);

@@ -38,8 +38,8 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
              << ", cache " << Name(c.cache_dtype.value_or(c.dtype)) << ", " << ToString(c.pattern)
              << ", soft_cap " << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi
              << (c.alibi_is_rounded ? " rounded" : "") << ", sinks " << c.sinks << ", second_half "
-             << c.second_half << ", fixed_split_keys " << c.fixed_split_keys << ", round_rows "
-             << c.round_rows;
+             << c.second_half << ", fixed_split_keys " << c.fixed_split_keys << ", part_rows "
+             << c.part_rows;
 }
 
 AttentionBatch::AttentionBatch(const AttentionCase& c)

@@ -43,7 +43,7 @@ struct AttentionCase {
   // parallel ranks.
   bool second_half = false;
   int32_t fixed_split_keys = 0;  // keys of a piece in a fixed split; 0: no fixed split
-  int64_t round_rows = 1 << 17;  // AttentionPlanOptions::round_rows
+  int64_t part_rows = 1 << 17;   // AttentionPlanOptions::part_rows
   // If true, the cache is NaN wherever no query may look: slots past the end or before every
   // window, all slots of a sequence without a query, and the gaps between blocks. Must be false for
   // a kernel that reads such slots and gives them the weight 0.

@@ -151,7 +151,7 @@ TEST(CudaPagedAttentionBatchTest, AFixedSplitGivesARowItsBitsInEveryStep) {
     parts.sequences.push_back({50, 9, 5});
     std::ranges::shuffle(parts.sequences, engine);
     parts.block_size = 16 << between(0, 3);
-    parts.round_rows = between(0, 1) == 0 ? between(1, 400) : c.round_rows;
+    parts.part_rows = between(0, 1) == 0 ? between(1, 400) : c.part_rows;
     const AttentionBatch batch(parts);
     const AttentionAnswer got = Attend(*device, parts, batch);
     num_in_parts += got.row_tiles.size() > 1 ? 1 : 0;

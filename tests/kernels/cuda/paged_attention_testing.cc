@@ -28,7 +28,7 @@ AttentionAnswer Attend(kernels::cuda::Device& device, const AttentionCase& c,
   if (c.fixed_split_keys != 0) {
     options.fixed_split = true;
     options.fixed_split_keys = c.fixed_split_keys;
-    options.round_rows = c.round_rows;
+    options.part_rows = c.part_rows;
   }
   PagedAttentionOp op(device, options, prefill);
   const auto plan = op.Plan(batch.PlanArgs());

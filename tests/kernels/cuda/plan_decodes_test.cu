@@ -57,7 +57,7 @@ Decodes AnyDecodes() {
                      .fixed_split = *rc::gen::arbitrary<bool>(),
                      .fixed_split_keys = *rc::gen::element(64, 256),
                      // The device makes one part.
-                     .round_rows = std::numeric_limits<int64_t>::max()};
+                     .part_rows = std::numeric_limits<int64_t>::max()};
   return decodes;
 }
 

@@ -162,7 +162,7 @@ PLANTED = [
     ("a chunk of a fixed split with more row tiles", PLAN,
      "  if (options.fixed_split) return FixedSplitRowTiles(value_dim());\n", ""),
     ("parts of a fixed split with rows of their own", PLAN, "      next_partial_row_ = 0;\n", ""),
-    ("all units of a fixed split in one part", PLAN, "next_partial_row_ + partial_rows > options.round_rows", "false"),
+    ("all units of a fixed split in one part", PLAN, "next_partial_row_ + partial_rows > options.part_rows", "false"),
 
     ("warps before not summed", DECODES, "  for (int warp = 0; warp < thread / kWarpLanes; ++warp) sum += scratch[warp];\n", ""),
     ("tiles of one unit for those of a sequence", DECODES, "int64_t{count(seq)} * per_seq", "int64_t{count(seq)}"),
