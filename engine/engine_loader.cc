@@ -197,6 +197,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                                            .cpu_isa = config.cpu_isa,
                                            .cuda_attention = config.cuda_attention,
                                            .cuda_shared_prefix = config.cuda_shared_prefix,
+                                           .deterministic = config.deterministic,
                                            .num_threads = config.threads,
                                            .pack_weights = config.weights == "packed",
                                            .activation_dtype = dtype}));

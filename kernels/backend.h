@@ -43,7 +43,9 @@ struct BackendInfo {
   // Identifies the arithmetic. Two CPU backends with equal `numerics` compute the same bits in the
   // kernels, the RoPE and ALiBi tables, the sampler and the log-probabilities. The number in
   // `numerics` must increase whenever a bit of any answer changes.
-  std::string numerics;  // "cpu-2"; "cuda-2", whose bits depend on the GPU and on the batch
+  // "cpu-2"; "cuda-2", whose bits depend on the GPU and on the batch; "cuda-2-deterministic", whose
+  // bits depend on the GPU alone.
+  std::string numerics;
   int num_threads = 0;
   bool host_memory = true;  // true: the host can access memory from Allocate
   // 1: the host may enqueue a step before the results of the previous step have arrived. 0: it must

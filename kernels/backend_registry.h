@@ -26,6 +26,9 @@ struct BackendOptions {
   std::string cuda_attention = "auto";
   // true: on CUDA, decodes that share many keys read them once (kernels/cuda/shared_units.h).
   bool cuda_shared_prefix = false;
+  // true: on CUDA, the bits of a request do not depend on other requests or on chunks of its
+  // prompt. On the CPU they never do.
+  bool deterministic = false;
   int num_threads = 0;  // 0: all physical cores that affinity and cgroup quota allow
   // true: weights are copied to the layout of the kernels. false: weights stay mapped in the layout
   // of the file. Both give results with the same bits.

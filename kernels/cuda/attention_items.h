@@ -21,8 +21,8 @@ struct AttentionItem {
   int32_t key_end = 0;
   // The position of the first query that the sequence has in this step.
   int32_t first_position = 0;
-  // The first row of this item's partial results, or -1 if the item is a whole unit
-  // (attention_plan.h).
+  // The first row of this item's partial results, or -1 if the item writes its output itself, which
+  // a whole unit does, but not with a fixed split (attention_plan.h).
   int32_t partial = -1;
   // The item reads the keys in [key_begin, key_end). If num_tiles is not 0, it reads only those in
   // the listed tiles [first_tile, first_tile + num_tiles) of the plan.
@@ -69,23 +69,18 @@ constexpr int32_t AttentionTileKeys(int32_t head_dim, int32_t row_tiles = 1) {
 // more blocks busy, but the merge would cost more than they save (FlashAttention-3 has the same
 // minimum).
 inline constexpr int32_t kMinRangeTiles = 4;
-// The most pieces into which a fixed split cuts the units of one sequence. On an H200 the grid has
-// 264 blocks, so a block gets three or four of 1024 pieces. With fewer pieces, one piece more or
-// less would be a larger part of a block's time.
-inline constexpr int32_t kFixedSplitPieces = 1024;
 
-struct FixedSplit {
-  int32_t piece_tiles = 0;  // of every piece of a unit but its last one
-  int32_t num_pieces = 0;   // of a unit
+// The pieces into which a fixed split cuts a run of tiles: at each multiple of piece_tiles.
+struct FixedPieces {
+  int32_t count = 0;
+  int32_t first_cut = 0;  // tiles from the begin of the run to the second piece
 };
 
-// Returns how a fixed split cuts a unit of `num_tiles` tiles, if its sequence has `num_units` units
-// in this step and pieces have at least `least_tiles` tiles.
-constexpr FixedSplit SplitAtFixedKeys(int32_t num_tiles, int64_t num_units, int32_t least_tiles) {
-  const auto most_pieces =
-      static_cast<int32_t>(std::max<int64_t>(1, kFixedSplitPieces / num_units));
-  const int32_t piece_tiles = std::max(least_tiles, base::CeilDiv(num_tiles, most_pieces));
-  return {.piece_tiles = piece_tiles, .num_pieces = base::CeilDiv(num_tiles, piece_tiles)};
+// Returns those of the tiles [first, first + num_tiles), which must not be empty.
+constexpr FixedPieces CutAtMultiples(int32_t first, int32_t num_tiles, int32_t piece_tiles) {
+  const int32_t first_piece = first / piece_tiles;
+  return {.count = (first + num_tiles - 1) / piece_tiles - first_piece + 1,
+          .first_cut = (first_piece + 1) * piece_tiles - first};
 }
 
 // The tiles of keys that each unit of one sequence of a decode step reads.

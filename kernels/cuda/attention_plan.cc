@@ -24,6 +24,14 @@ int32_t RowTiles(int64_t rows, int32_t head_dim) {
 
 using base::CeilDiv;
 
+// Returns the number of row tiles of every unit of a fixed split.
+int32_t FixedSplitRowTiles(int32_t head_dim) { return RowTiles(1, head_dim); }
+
+// Returns the tiles from one cut of a fixed split to the next.
+int32_t PieceTiles(int32_t head_dim, const AttentionPlanOptions& options) {
+  return options.fixed_split_keys / AttentionTileKeys(head_dim);
+}
+
 // Returns the next power of two, so that few recordings serve all steps.
 int64_t RoundUpToFewSizes(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
@@ -40,9 +48,43 @@ int32_t NumTiles(const AttentionItem& item, int32_t tile_keys) {
   return EndTile(item, tile_keys) - FirstTile(item, tile_keys);
 }
 
+// Returns the most pieces of a unit of a fixed split, in a sequence of up to args.most_context_len
+// keys.
+int64_t MostPieces(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
+  // A unit has up to unit_rows queries, the first of which sees up to MostKept keys. Such a run of
+  // keys may begin and end inside a piece.
+  const int64_t unit_rows = 16 * FixedSplitRowTiles(args.heads.value_dim);
+  const int64_t seen = args.pattern.MostKept(args.most_context_len) + unit_rows;
+  const int64_t keys = options.fixed_split_keys;
+  return std::min(CeilDiv(args.most_context_len, keys), CeilDiv(seen, keys) + 1);
+}
+
+// LargestPlan for a fixed split.
+PlanSizes LargestFixedSplit(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
+  const int64_t group = args.heads.num_heads / args.heads.num_kv_heads;
+  const int64_t unit_rows = 16 * FixedSplitRowTiles(args.heads.value_dim);
+  const int64_t pieces = MostPieces(args, options);
+  const int64_t units =
+      args.heads.num_kv_heads * (args.most_seqs + CeilDiv(args.most_tokens * group, unit_rows));
+  // The device makes the plan of a decode step, which has one part.
+  const int64_t decode_items =
+      args.most_seqs * args.heads.num_kv_heads * CeilDiv(group, unit_rows) * pieces;
+  // Two adjacent parts have more than part_rows partial rows.
+  const int64_t rows = args.most_tokens * args.heads.num_heads * pieces;
+  const int64_t parts = std::min(units, 2 * (rows / options.part_rows) + 1);
+  const int64_t most_of_part = std::max(options.part_rows, unit_rows * pieces);
+  return {.items = std::max(units * pieces, decode_items),
+          .merges = units,
+          .parts = parts,
+          .block_starts = parts * (options.grid_size + 1),
+          .partial_rows =
+              std::max(std::min(rows, most_of_part), decode_items * std::min(group, unit_rows))};
+}
+
 }  // namespace
 
 PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
+  if (options.fixed_split) return LargestFixedSplit(args, options);
   // A sequence with few rows has one unit in each kv head. All units of other sequences but one
   // have at least 64 rows.
   const int64_t group = args.heads.num_heads / args.heads.num_kv_heads;
@@ -54,6 +96,7 @@ PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions&
     // pieces.
     const int64_t most_cuts = grid_size - 1;
     sizes.items += most_cuts;
+    ++sizes.parts;
     sizes.block_starts += grid_size + 1;
     sizes.partial_rows += 2 * most_cuts * 16 * row_tiles;
   };
@@ -81,6 +124,9 @@ absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
   if (options.fixed_split && options.shares_keys) {
     return WantGot("plan", "no shared keys with a fixed split", "both");
   }
+  if (options.fixed_split && options.prefill_grid_size > 0) {
+    return WantGot("plan", "one kernel for all rows of a fixed split", "a second one for chunks");
+  }
   RETURN_IF_ERROR(Validate(args));
   for (size_t seq = 0; seq < args.query_lens.size(); ++seq) {
     // Kernels store row indices and the index of the last key of a tile in int32.
@@ -104,59 +150,70 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   parts_.clear();
   merges_.clear();
   lists_.Clear();
-  num_partial_rows_ = 0;
+  num_partial_rows_ = next_partial_row_ = 0;
   decodes_.reset();
   shared_.Clear();
   SetStep(args);
   fixed_launches_ = args.fixed_launches;
   if (options.shares_keys && SharedUnits::Supports(args.key())) shared_.Build(args);
-  if (fixed_launches_ && !args.pattern.has_holes() && shared_.empty()) return SizeDecodes(options);
+  if (fixed_launches_ && !args.pattern.has_holes() && shared_.empty()) {
+    return SizeDecodes(args, options);
+  }
   int64_t num_units = 0;
   for (const int32_t row_tiles : kAttentionRowTiles) {
-    ASSIGN_OR_RETURN(const int64_t added, AddPart(row_tiles, options));
+    ASSIGN_OR_RETURN(const int64_t added, AddParts(row_tiles, options));
     num_units += added;
   }
   AttentionPlanOptions prefill = options;
   prefill.grid_size = options.prefill_grid_size;
-  RETURN_IF_ERROR(AddPart(kPrefillRowTiles, prefill).status());
+  RETURN_IF_ERROR(AddParts(kPrefillRowTiles, prefill).status());
   for (AttentionMerge& merge : merges_) shared_.Complete(merge);
   if (fixed_launches_) FixLaunches(options, num_units);
+  if (!options.fixed_split && !parts_.empty()) {
+    parts_.back().num_merges = static_cast<int32_t>(merges_.size());
+  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> CudaAttentionPlan::AddPart(int32_t row_tiles,
-                                                   const AttentionPlanOptions& options) {
+absl::StatusOr<int64_t> CudaAttentionPlan::AddParts(int32_t row_tiles,
+                                                    const AttentionPlanOptions& options) {
   std::vector<AttentionItem> units = Units(row_tiles, options);
   const int64_t num_own = std::ssize(units);
   if (!shared_.empty() && shared_.row_tiles() == row_tiles) shared_.AddTo(units);
   if (units.empty()) return 0;
-  Part& part = parts_.emplace_back();
-  part.row_tiles = row_tiles;
-  RETURN_IF_ERROR(options.fixed_split ? CutAtFixedKeys(units, options, part)
-                                      : CutEqually(units, options, part));
-  part.room = std::ssize(part.items);
+  const size_t first_part = parts_.size();
+  if (options.fixed_split) {
+    RETURN_IF_ERROR(CutAtFixedKeys(units, row_tiles, options));
+  } else {
+    Part& part = parts_.emplace_back(Part{.row_tiles = row_tiles});
+    RETURN_IF_ERROR(CutEqually(units, options, part));
+  }
+  for (size_t i = first_part; i < parts_.size(); ++i) parts_[i].room = std::ssize(parts_[i].items);
   return num_own;
 }
 
-absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanOptions& options) {
-  const int32_t row_tiles = RowTiles(group(), value_dim());
+absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanArgs& args,
+                                            const AttentionPlanOptions& options) {
+  const int32_t row_tiles =
+      options.fixed_split ? FixedSplitRowTiles(value_dim()) : RowTiles(group(), value_dim());
   const int32_t tile_keys = AttentionTileKeys(value_dim());
   DecodePlan& plan = decodes_.emplace(DecodePlan{
       .units = {.num_kv_heads = num_kv_heads(), .group = group(), .most_rows = 16 * row_tiles},
       .row_tiles = row_tiles,
       .grid_size = options.grid_size,
-      .fixed_split_tiles = options.fixed_split ? options.fixed_split_keys / tile_keys : 0});
+      .fixed_split_tiles = options.fixed_split ? PieceTiles(value_dim(), options) : 0});
   int64_t num_items = 0, num_partial_items = 0;
   if (options.fixed_split) {
     for (int64_t seq = 0; seq < num_seqs(); ++seq) {
-      const int32_t num_tiles = TilesOfDecode(pattern(), context_len(seq), tile_keys).count;
-      const int64_t num_pieces =
-          SplitAtFixedKeys(num_tiles, plan.units.per_seq(), plan.fixed_split_tiles).num_pieces;
-      num_items += num_pieces * plan.units.per_seq();
-      if (num_pieces > 1) num_partial_items += num_pieces * plan.units.per_seq();
+      const DecodeTiles tiles = TilesOfDecode(pattern(), context_len(seq), tile_keys);
+      num_items += int64_t{plan.units.per_seq()} *
+                   CutAtMultiples(tiles.first, tiles.count, plan.fixed_split_tiles).count;
     }
-    num_items = RoundUpToFewSizes(num_items);
-    if (num_partial_items > 0) num_partial_items = RoundUpToFewSizes(num_partial_items);
+    // The size must change rarely, so that few recordings serve all steps. It is that of the
+    // longest sequences, if these are known.
+    const int64_t most = num_seqs() * plan.units.per_seq() * MostPieces(args, options);
+    num_items = num_items <= most ? most : RoundUpToFewSizes(num_items);
+    num_partial_items = num_items;
   } else {
     // Each block but the first may begin with a cut, and a unit that is cut c times has c + 1
     // pieces.
@@ -228,6 +285,7 @@ void CudaAttentionPlan::ListTiles(AttentionItem& unit) {
 // A decode stays with AttnKernel, whatever its number of heads: its time is that of reading the
 // keys, and its plan is made on the device.
 int32_t CudaAttentionPlan::RowTilesOf(int64_t seq, const AttentionPlanOptions& options) const {
+  if (options.fixed_split) return FixedSplitRowTiles(value_dim());
   const int64_t num_rows = int64_t{query_len(seq)} * group();
   constexpr int32_t kMost = kAttentionRowTiles[std::size(kAttentionRowTiles) - 1];
   if (options.prefill_grid_size > 0 && query_len(seq) > 1 && num_rows > 16 * kMost) {
@@ -268,9 +326,10 @@ absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
                                           const AttentionPlanOptions& options, Part& part) {
   const int32_t tile_keys = AttentionTileKeys(value_dim(), part.row_tiles);
   const auto num_items = static_cast<int32_t>(cuts.size()) - 1;
-  const int32_t first_partial = num_partial_rows_;
+  const int32_t first_partial = next_partial_row_;
   const bool is_shared = unit.first_member >= 0;
-  const bool is_partial = num_items > 1 || is_shared || shared_.EndOf(unit.seq) > 0;
+  const bool is_partial =
+      num_items > 1 || options.fixed_split || is_shared || shared_.EndOf(unit.seq) > 0;
   if (is_partial) {
     const int64_t partial_rows = first_partial + int64_t{num_items} * unit.num_rows;
     if (partial_rows > options.max_partial_rows) {
@@ -288,7 +347,8 @@ absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
                          .partial = first_partial,
                          .num_items = num_items});
     }
-    num_partial_rows_ = static_cast<int32_t>(partial_rows);
+    next_partial_row_ = static_cast<int32_t>(partial_rows);
+    num_partial_rows_ = std::max(num_partial_rows_, next_partial_row_);
   }
   for (int32_t i = 0; i < num_items; ++i) {
     AttentionItem item = unit;
@@ -338,23 +398,52 @@ absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& uni
 }
 
 absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>& units,
-                                               const AttentionPlanOptions& options, Part& part) {
+                                               int32_t row_tiles,
+                                               const AttentionPlanOptions& options) {
+  const int32_t piece_tiles = PieceTiles(value_dim(), options);
+  for (size_t i = 0; i < units.size(); ++i) {
+    const std::vector<int32_t> cuts = FixedCuts(units[i], piece_tiles);
+    const int64_t partial_rows = (std::ssize(cuts) - 1) * units[i].num_rows;
+    if (i == 0 || next_partial_row_ + partial_rows > options.part_rows) {
+      parts_.push_back({.row_tiles = row_tiles});
+      next_partial_row_ = 0;
+    }
+    Part& part = parts_.back();
+    RETURN_IF_ERROR(AddPieces(units[i], cuts, options, part));
+    ++part.num_merges;
+  }
+  for (Part& part : parts_) StartBlocks(options.grid_size, part);
+  return absl::OkStatus();
+}
+
+std::vector<int32_t> CudaAttentionPlan::FixedCuts(const AttentionItem& unit,
+                                                  int32_t piece_tiles) const {
+  const int32_t tile_keys = AttentionTileKeys(value_dim());
+  const int32_t first = FirstTile(unit, tile_keys), end = EndTile(unit, tile_keys);
+  std::vector<int32_t> cuts = {first};
+  if (unit.num_tiles > 0) {
+    const auto piece_of = [&](int32_t i) {
+      return tiles()[static_cast<size_t>(i)].tile / piece_tiles;
+    };
+    for (int32_t i = first + 1; i < end; ++i) {
+      if (piece_of(i) != piece_of(i - 1)) cuts.push_back(i);
+    }
+  } else {
+    const FixedPieces pieces = CutAtMultiples(first, end - first, piece_tiles);
+    for (int32_t i = 1; i < pieces.count; ++i) {
+      cuts.push_back(first + pieces.first_cut + (i - 1) * piece_tiles);
+    }
+  }
+  cuts.push_back(end);
+  return cuts;
+}
+
+void CudaAttentionPlan::StartBlocks(int32_t grid_size, Part& part) const {
   const int32_t tile_keys = AttentionTileKeys(value_dim(), part.row_tiles);
   int64_t total = 0;
-  for (const AttentionItem& unit : units) {
-    const int64_t units_of_request =
-        num_kv_heads() * CeilDiv(int64_t{query_len(unit.seq)} * group(), 16 * part.row_tiles);
-    const int32_t num_tiles = NumTiles(unit, tile_keys);
-    const FixedSplit split = SplitAtFixedKeys(num_tiles, units_of_request,
-                                              std::max(1, options.fixed_split_keys / tile_keys));
-    std::vector<int32_t> cuts = {FirstTile(unit, tile_keys)};
-    for (int32_t i = 1; i < split.num_pieces; ++i) cuts.push_back(cuts.back() + split.piece_tiles);
-    cuts.push_back(EndTile(unit, tile_keys));
-    RETURN_IF_ERROR(AddPieces(unit, cuts, options, part));
-    total += num_tiles;
-  }
+  for (const AttentionItem& item : part.items) total += NumTiles(item, tile_keys);
   // Block b takes items until blocks 0 .. b together have at least (b + 1) * range tiles.
-  const int64_t range = CeilDiv(total, options.grid_size);
+  const int64_t range = CeilDiv(total, grid_size);
   int64_t done = 0;
   for (size_t i = 0; i < part.items.size(); ++i) {
     if (part.block_starts.empty() ||
@@ -364,7 +453,6 @@ absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>&
     done += NumTiles(part.items[i], tile_keys);
   }
   part.block_starts.push_back(static_cast<int32_t>(part.items.size()));
-  return absl::OkStatus();
 }
 
 }  // namespace quire::kernels::cuda

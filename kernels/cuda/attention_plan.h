@@ -19,14 +19,19 @@
 // output of its rows in float32, and their log-sum-exp in base 2. Then a merge combines the partial
 // results.
 //
-// Such cuts depend on the whole batch, and so do the last bits of a result. With `fixed_split`, the
-// cuts of a sequence depend only on its heads and on its lengths in this step. A unit is cut into
-// pieces of fixed_split_keys keys, or of one tile if that is longer. All units of a sequence
-// together get at most kFixedSplitPieces pieces, in equal shares, unless there are more units than
-// that. If the share of a unit is too small for pieces of fixed_split_keys, the pieces of the unit
-// are longer. kFixedSplitPieces pieces fill any grid, and more pieces would only cost memory. A
-// long chunk of a prompt has enough units to fill the grid, so none of them is cut. The partial
-// results of a sequence take at most kFixedSplitPieces * 128 rows, for any length of the sequence.
+// Such cuts depend on the whole batch, and so do the last bits of a result. With `fixed_split`, a
+// row has the same bits in every step, alone or beside any other rows, as a decode or in a chunk of
+// a prompt. This follows from four rules:
+//   - All units have the same number of row tiles, the smallest, so one instance of the kernel
+//     computes all rows.
+//   - Units are cut where a position is a multiple of fixed_split_keys, and nowhere else.
+//   - Every piece writes partial results, even if it is a whole unit, and the merge adds them up in
+//     the order of their positions.
+//   - A tile, or a piece, of which a row sees no key leaves the bits of the row as they are: its
+//     weights are exactly 0.
+// The partial results of a long chunk would take much memory. So the units are divided into parts
+// of at most part_rows partial rows, which are computed and merged one after another, all with the
+// same memory.
 
 #include <cstdint>
 #include <limits>
@@ -44,9 +49,12 @@
 namespace quire::kernels::cuda {
 
 struct AttentionPlanOptions {
-  int32_t grid_size = 1;  // thread blocks that run at once
-  bool fixed_split = false;
+  int32_t grid_size = 1;            // thread blocks that run at once
+  bool fixed_split = false;         // only without prefill_grid_size
   int32_t fixed_split_keys = 1024;  // a multiple of 64
+  // The most partial rows of a part with a fixed split, unless its only unit has more. Their pieces
+  // of 16 rows or fewer keep 264 blocks busy for 31 pieces each.
+  int64_t part_rows = 1 << 17;
   // Blocks of PrefillAttnKernel that run at once. 0: there is no such kernel for the layer, and no
   // item has more than 64 rows.
   int32_t prefill_grid_size = 0;
@@ -62,15 +70,17 @@ struct DecodePlan {
   DecodeUnits units;
   int32_t row_tiles = 0;
   int32_t grid_size = 0;
-  int32_t fixed_split_tiles = 0;  // the fewest tiles of a piece; 0: equal cuts
+  int32_t fixed_split_tiles = 0;  // the tiles from one cut to the next; 0: equal cuts
   int32_t most_items = 0;
 };
 
-// The largest sizes of plans with equal cuts for steps of up to args.most_tokens tokens and
-// args.most_seqs sequences, which must be at most as many, if the pattern has no holes.
+// The largest sizes of plans for steps of up to args.most_tokens tokens and args.most_seqs
+// sequences, which must be at most as many, if the pattern has no holes. With a fixed split, no
+// sequence may have more than args.most_context_len keys.
 struct PlanSizes {
   int64_t items = 0;
   int64_t merges = 0;
+  int64_t parts = 0;
   int64_t block_starts = 0;  // of all parts
   int64_t partial_rows = 0;
   int64_t members = 0;
@@ -85,6 +95,8 @@ class CudaAttentionPlan final : public AttentionPlan {
     std::vector<AttentionItem> items;
     int64_t room = 0;  // the items for which an uploaded plan has room
     std::vector<int32_t> block_starts;
+    // The next entries of merges(). Their launch follows that of the items, before the next part.
+    int32_t num_merges = 0;
   };
 
   // Replaces the content with the plan for `args`. With args.fixed_launches, the device makes the
@@ -101,13 +113,15 @@ class CudaAttentionPlan final : public AttentionPlan {
   const std::vector<AttentionMerge>& merges() const { return merges_; }
   const std::vector<SeenTile>& tiles() const { return lists_.tiles(); }
   const std::vector<SharedMember>& members() const { return shared_.members(); }
+  // The most partial rows that any part needs together with the parts before it whose merges have
+  // not run.
   int32_t num_partial_rows() const { return num_partial_rows_; }
   int32_t most_merge_rows() const;  // the grid of the merge has room for this many rows
   bool fixed_launches() const { return fixed_launches_; }
 
  private:
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
-  absl::Status SizeDecodes(const AttentionPlanOptions& options);
+  absl::Status SizeDecodes(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
   // `num_units` are those that are not shared.
   void FixLaunches(const AttentionPlanOptions& options, int64_t num_units);
   // Returns how many row tiles the items of a sequence have.
@@ -115,15 +129,20 @@ class CudaAttentionPlan final : public AttentionPlan {
   // Returns the units of all sequences whose items have `row_tiles` row tiles. Each unit is
   // returned as one item with all its keys.
   std::vector<AttentionItem> Units(int32_t row_tiles, const AttentionPlanOptions& options);
-  // Adds to `parts_` the part with `row_tiles` row tiles, if a sequence has any. Returns the number
-  // of its units that are not shared.
-  absl::StatusOr<int64_t> AddPart(int32_t row_tiles, const AttentionPlanOptions& options);
+  // Adds to `parts_` the parts with `row_tiles` row tiles, if a sequence has any. Returns the
+  // number of their units that are not shared.
+  absl::StatusOr<int64_t> AddParts(int32_t row_tiles, const AttentionPlanOptions& options);
   // Lists the tiles of `unit`.
   void ListTiles(AttentionItem& unit);
   absl::Status CutEqually(const std::vector<AttentionItem>& units,
                           const AttentionPlanOptions& options, Part& part);
-  absl::Status CutAtFixedKeys(const std::vector<AttentionItem>& units,
-                              const AttentionPlanOptions& options, Part& part);
+  // Adds the parts of a fixed split.
+  absl::Status CutAtFixedKeys(const std::vector<AttentionItem>& units, int32_t row_tiles,
+                              const AttentionPlanOptions& options);
+  // Returns the cuts of a fixed split, as AddPieces wants them.
+  std::vector<int32_t> FixedCuts(const AttentionItem& unit, int32_t piece_tiles) const;
+  // Divides the items of a part of a fixed split over the blocks.
+  void StartBlocks(int32_t grid_size, Part& part) const;
   // Cuts `unit` at the tiles `cuts` and adds the items to `part`. `cuts` starts with the first tile
   // of the unit and ends with the tile after its last one. If the unit lists its tiles, `cuts` are
   // indices of tiles().
@@ -136,6 +155,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   TileLists lists_;
   SharedUnits shared_;
   int32_t num_partial_rows_ = 0;
+  int32_t next_partial_row_ = 0;  // of the part that is being made
   bool fixed_launches_ = false;
 };
 

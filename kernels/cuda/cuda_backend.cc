@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/cuda_weight_layout.h"
 #include "kernels/cuda/device_sampler.h"
+#include "kernels/cuda/fixed_rows_gemm.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_attention.h"
@@ -22,6 +24,12 @@
 namespace quire::kernels::cuda {
 namespace {
 
+std::string NumericsOf(const CudaBackendOptions& options) {
+  return absl::StrCat("cuda-2", options.deterministic ? "-deterministic" : "",
+                      options.prefill_attention == PrefillAttention::kWgmma ? "-wgmma" : "",
+                      options.shared_prefix_bytes > 0 ? "-prefix" : "");
+}
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(std::unique_ptr<Device> device, const CudaBackendOptions& options,
@@ -30,21 +38,20 @@ class CudaBackend final : public Backend {
         activation_dtype_(options.activation_dtype),
         pipeline_depth_(options.pipeline_depth),
         records_(options.records),
+        gemm_rows_(options.deterministic ? GemmRows::kFixed : GemmRows::kAny),
         linear_scratch_(std::move(linear_scratch)),
         upload_(*device_),
         attention_(
             *device_,
             {.fixed_split = options.deterministic, .shares_keys = options.shared_prefix_bytes > 0},
             options.prefill_attention),
-        prefill_attention_(options.prefill_attention),
-        shared_prefix_bytes_(options.shared_prefix_bytes) {}
+        shared_prefix_bytes_(options.shared_prefix_bytes),
+        numerics_(NumericsOf(options)) {}
 
   BackendInfo info() const override {
     return {.name = "cuda",
             .isa_path = device_->info().name,
-            .numerics = absl::StrCat("cuda-2",
-                                     prefill_attention_ == PrefillAttention::kWgmma ? "-wgmma" : "",
-                                     shared_prefix_bytes_ > 0 ? "-prefix" : ""),
+            .numerics = numerics_,
             .num_threads = 1,
             .host_memory = false,
             .pipeline_depth = pipeline_depth_,
@@ -104,10 +111,10 @@ class CudaBackend final : public Backend {
   absl::Status Embed(const EmbedArgs& args) override { return cuda::Embed(*device_, args); }
   absl::Status Norm(const NormArgs& args) override { return cuda::Norm(*device_, args); }
   absl::Status Linear(const LinearArgs& args) override {
-    return cuda::Linear(*device_, args, linear_scratch_);
+    return cuda::Linear(*device_, args, linear_scratch_, gemm_rows_);
   }
   absl::Status Moe(const MoeArgs& args) override {
-    return cuda::Moe(*device_, args, linear_scratch_);
+    return cuda::Moe(*device_, args, linear_scratch_, gemm_rows_);
   }
   absl::Status QkvPost(const QkvPostArgs& args) override { return cuda::QkvPost(*device_, args); }
   absl::Status PagedAttention(const PagedAttentionArgs& args) override;
@@ -147,13 +154,14 @@ class CudaBackend final : public Backend {
   const DType activation_dtype_;
   const int32_t pipeline_depth_;
   const bool records_;
+  const GemmRows gemm_rows_;
   const DeviceBuffer linear_scratch_;
 
   // Only the step thread uses these members.
   WeightUpload upload_;
   PagedAttentionOp attention_;
-  const PrefillAttention prefill_attention_;
   const int64_t shared_prefix_bytes_;
+  const std::string numerics_;
   // Plans whose dtype or heads have no tensor core kernel. The plain kernel does not use the items
   // of a plan, but its arguments are checked against the plan.
   std::map<AttentionPlanKey, CudaAttentionPlan> plans_;
@@ -237,9 +245,11 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Devic
                    absl::StrCat(device->info().compute_capability / 10, ".",
                                 device->info().compute_capability % 10));
   }
+  if (options.deterministic && options.prefill_attention == PrefillAttention::kWgmma) {
+    return WantGot("cuda_attention", "auto or mma with deterministic", "wgmma");
+  }
   if (options.deterministic && options.shared_prefix_bytes > 0) {
-    return WantGot("cuda_shared_prefix", "false for attention that does not depend on the batch",
-                   "true");
+    return WantGot("cuda_shared_prefix", "false with deterministic", "true");
   }
   RETURN_IF_ERROR(PagedAttentionOp::Check(*device, options.prefill_attention));
   ASSIGN_OR_RETURN(DeviceBuffer scratch, device->Allocate(options.linear_scratch_bytes));

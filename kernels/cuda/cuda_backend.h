@@ -33,8 +33,9 @@ struct CudaBackendOptions {
   int64_t linear_scratch_bytes = int64_t{256} << 20;
   int32_t pipeline_depth = 1;  // pipeline_depth and records: see BackendInfo
   bool records = true;
-  // If true, attention is split into pieces whose bounds depend only on the request. So the bits of
-  // attention do not depend on the batch (attention_plan.h).
+  // If true, the bits of a request do not depend on the other requests, nor on the chunks of its
+  // prompt: attention is cut at fixed positions (attention_plan.h), and products have a fixed
+  // number of rows (fixed_rows_gemm.h). Not with kWgmma.
   bool deterministic = false;
   // kWgmma is not the default, because no GPU has run it yet.
   PrefillAttention prefill_attention = PrefillAttention::kMma;

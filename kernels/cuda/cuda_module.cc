@@ -18,6 +18,7 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
   return CreateCudaBackend(
       std::move(device),
       {.activation_dtype = options.activation_dtype,
+       .deterministic = options.deterministic,
        .prefill_attention = attention,
        .shared_prefix_bytes = options.cuda_shared_prefix ? kWorthwhileSharedBytes : 0});
 }

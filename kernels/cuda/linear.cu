@@ -52,24 +52,32 @@ absl::Status Epilogue(Device& device, const LinearArgs& args, const float* y, Te
 
 // The scratch memory of one call.
 struct LinearScratch {
-  DequantizedRows rows;
+  ProductScratch product;
   int64_t sums_bytes;  // from the start, for the float32 sums before the epilogue
 };
 
-LinearScratch DivideScratch(const CudaWeight& weight, const DeviceBuffer& memory) {
-  if (!weight.is_packed()) return {.rows = {}, .sums_bytes = memory.bytes()};
-  // Three quarters for sums: of 256 MiB, the other 64 hold 8192 rows of 4096 in bf16, enough to
-  // fill a GPU in one GEMM.
+LinearScratch DivideScratch(const CudaWeight& weight, const DeviceBuffer& memory, GemmRows rows) {
+  int64_t product_bytes = 0;
+  if (rows == GemmRows::kFixed) {
+    product_bytes = std::min(memory.bytes(), FixedRowsScratchBytes(weight, weight.rows()));
+  } else if (weight.is_packed()) {
+    // Three quarters for sums: of 256 MiB, the other 64 hold 8192 rows of 4096 in bf16, enough to
+    // fill a GPU in one GEMM.
+    product_bytes = memory.bytes() - memory.bytes() / 4 * 3;
+  }
+  if (product_bytes == 0) return {.product = {.rows = rows}, .sums_bytes = memory.bytes()};
   constexpr int64_t kAlignment = 256;
-  const int64_t sums_bytes = memory.bytes() / 4 * 3 / kAlignment * kAlignment;
-  return {.rows = {.memory = static_cast<char*>(memory.data()) + sums_bytes,
-                   .bytes = memory.bytes() - sums_bytes},
+  const int64_t sums_bytes = (memory.bytes() - product_bytes) / kAlignment * kAlignment;
+  return {.product = {.memory = static_cast<char*>(memory.data()) + sums_bytes,
+                      .bytes = memory.bytes() - sums_bytes,
+                      .rows = rows},
           .sums_bytes = sums_bytes};
 }
 
 }  // namespace
 
-absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch) {
+absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch,
+                    GemmRows gemm_rows) {
   RETURN_IF_ERROR(Validate(args));
   const auto& weight = static_cast<const CudaWeight&>(*args.weight);
   if (args.input.dtype() != weight.dtype()) {
@@ -78,7 +86,7 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
   }
   const int64_t num_tokens = args.input.dim(0), rows = weight.rows();
   if (num_tokens == 0) return absl::OkStatus();
-  const LinearScratch divided = DivideScratch(weight, scratch);
+  const LinearScratch divided = DivideScratch(weight, scratch, gemm_rows);
   GemmArgs gemm = {.a = args.input.raw(), .lda = weight.cols(), .ldd = rows};
   // True if the GEMM alone suffices. The GEMM can add a residual only if `out` holds the residual.
   const bool plain = args.bias.empty() && args.activation == Activation::kNone &&
@@ -90,7 +98,7 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
     gemm.m = num_tokens;
     gemm.output_type = args.out.dtype();
     gemm.accumulate = !args.residual.empty();
-    return WeightProduct(device, weight, gemm, divided.rows);
+    return WeightProduct(device, weight, gemm, divided.product);
   }
 
   // The GEMM writes logits to `out`, and the soft cap is applied there, without the scratch memory.
@@ -102,24 +110,28 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
     gemm.d = args.out.raw();
     gemm.m = num_tokens;
     gemm.output_type = DType::kF32;
-    RETURN_IF_ERROR(WeightProduct(device, weight, gemm, divided.rows));
+    RETURN_IF_ERROR(WeightProduct(device, weight, gemm, divided.product));
     return Epilogue(device, args, args.out.data<float>(), args.out, {});
   }
-  const int64_t tokens_at_once = divided.sums_bytes / (rows * SizeOf(DType::kF32));
+  int64_t tokens_at_once = divided.sums_bytes / (rows * SizeOf(DType::kF32));
   if (tokens_at_once == 0) {
     return WantGot("weight",
                    absl::StrCat("at most ", divided.sums_bytes / SizeOf(DType::kF32), " rows"),
                    absl::StrCat(rows));
   }
+  // Only the last slice of the last product is not full.
+  if (gemm_rows == GemmRows::kFixed && tokens_at_once > kFixedRows) {
+    tokens_at_once -= tokens_at_once % kFixedRows;
+  }
   RETURN_IF_ERROR(CheckEpilogue(args));
   RETURN_IF_ERROR(
-      CheckWeightProduct(weight, gemm, std::min(tokens_at_once, num_tokens), divided.rows));
+      CheckWeightProduct(weight, gemm, std::min(tokens_at_once, num_tokens), divided.product));
   gemm.d = scratch.data();
   gemm.output_type = DType::kF32;
   for (int64_t first = 0; first < num_tokens; first += tokens_at_once) {
     gemm.m = std::min(tokens_at_once, num_tokens - first);
     gemm.a = args.input.Rows(first, gemm.m).raw();
-    RETURN_IF_ERROR(WeightProduct(device, weight, gemm, divided.rows));
+    RETURN_IF_ERROR(WeightProduct(device, weight, gemm, divided.product));
     RETURN_IF_ERROR(Epilogue(
         device, args, static_cast<const float*>(scratch.data()), args.out.Rows(first, gemm.m),
         args.residual.empty() ? TensorView() : args.residual.Rows(first, gemm.m)));

@@ -13,14 +13,16 @@ namespace {
 
 // The arrays in scratch memory for one round. A round processes as many tokens as fit.
 struct MoeScratch {
-  float* logits;     // [tokens, experts]
-  int32_t* experts;  // [choices]
-  float* weights;    // [choices]
-  int32_t* rows;     // [choices]
-  int32_t* choices;  // [choices]
-  int32_t* starts;   // [experts + 1]
-  void* inner;       // [choices, intermediate]
-  float* y;          // [choices, hidden]
+  GemmRows gemm_rows = GemmRows::kAny;  // of the router
+  void* padding;                        // of FixedRowsGemm
+  float* logits;                        // [tokens, experts]
+  int32_t* experts;                     // [choices]
+  float* weights;                       // [choices]
+  int32_t* rows;                        // [choices]
+  int32_t* choices;                     // [choices]
+  int32_t* starts;                      // [experts + 1]
+  void* inner;                          // [choices, intermediate]
+  float* y;                             // [choices, hidden]
 };
 
 constexpr int64_t kAlignment = 256;
@@ -37,6 +39,10 @@ int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scra
   const int64_t choices = tokens * args.num_experts_per_token;
   const auto ints = [&](int64_t n) { return reinterpret_cast<int32_t*>(take(n, 4)); };
   const auto floats = [&](int64_t n) { return reinterpret_cast<float*>(take(n, 4)); };
+  if (scratch->gemm_rows == GemmRows::kFixed) {
+    scratch->padding = take(
+        FixedRowsScratchBytes(args.input.dim(1), NumExperts(args), args.input.dtype()), /*size=*/1);
+  }
   scratch->logits = floats(tokens * NumExperts(args));
   scratch->experts = ints(choices);
   scratch->weights = floats(choices);
@@ -51,12 +57,12 @@ int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scra
 // Returns the most tokens that one round can process. Two limits apply: the arrays of these tokens
 // must fit into the scratch memory, and the grid of the products must not exceed CUDA's limit of
 // 65535 in y. The grid has up to one block in y for each choice.
-int64_t TokensAtOnce(const MoeArgs& args, int64_t scratch_bytes) {
+int64_t TokensAtOnce(const MoeArgs& args, GemmRows gemm_rows, int64_t scratch_bytes) {
   constexpr int64_t kMostBlocks = 65535;
   int64_t least = 0, most = std::min(args.input.dim(0), kMostBlocks / args.num_experts_per_token);
   while (least < most) {
     const int64_t middle = (least + most + 1) / 2;
-    MoeScratch ignored;
+    MoeScratch ignored = {.gemm_rows = gemm_rows};
     if (Divide(args, middle, nullptr, &ignored) <= scratch_bytes) {
       least = middle;
     } else {
@@ -169,10 +175,11 @@ absl::Status CheckWeights(const MoeArgs& args) {
 
 }  // namespace
 
-absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory) {
+absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory,
+                 GemmRows gemm_rows) {
   RETURN_IF_ERROR(Validate(args));
   RETURN_IF_ERROR(CheckWeights(args));
-  MoeScratch scratch;
+  MoeScratch scratch = {.gemm_rows = gemm_rows};
   const int64_t least = Divide(args, 1, nullptr, &scratch);
   if (least > memory.bytes()) {
     return WantGot("up",
@@ -182,24 +189,26 @@ absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory
   }
   const int64_t num_tokens = args.input.dim(0), hidden = args.input.dim(1);
   if (num_tokens == 0) return absl::OkStatus();
-  const int64_t tokens_at_once = TokensAtOnce(args, memory.bytes());
+  const int64_t tokens_at_once = TokensAtOnce(args, gemm_rows, memory.bytes());
   const auto num_experts = static_cast<int32_t>(NumExperts(args));
   const auto num_chosen = static_cast<int32_t>(args.num_experts_per_token);
   for (int64_t first = 0; first < num_tokens; first += tokens_at_once) {
     const int64_t tokens = std::min(tokens_at_once, num_tokens - first);
     Divide(args, tokens, static_cast<char*>(memory.data()), &scratch);
     const TensorView input = args.input.Rows(first, tokens);
-    RETURN_IF_ERROR(device.Gemm({.d = scratch.logits,
-                                 .a = input.raw(),
-                                 .b = static_cast<const CudaWeight*>(args.router)->data(),
-                                 .m = tokens,
-                                 .n = num_experts,
-                                 .k = hidden,
-                                 .lda = hidden,
-                                 .ldb = hidden,
-                                 .ldd = num_experts,
-                                 .type = input.dtype(),
-                                 .output_type = DType::kF32}));
+    const GemmArgs logits = {.d = scratch.logits,
+                             .a = input.raw(),
+                             .b = static_cast<const CudaWeight*>(args.router)->data(),
+                             .m = tokens,
+                             .n = num_experts,
+                             .k = hidden,
+                             .lda = hidden,
+                             .ldb = hidden,
+                             .ldd = num_experts,
+                             .type = input.dtype(),
+                             .output_type = DType::kF32};
+    RETURN_IF_ERROR(gemm_rows == GemmRows::kFixed ? FixedRowsGemm(device, logits, scratch.padding)
+                                                  : device.Gemm(logits));
     RETURN_IF_ERROR(Launch(device, {.grid = {static_cast<unsigned>(tokens)}, .block = {kWarpLanes}},
                            &MoeRouteKernel,
                            {.logits = scratch.logits,

@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/fixed_rows_gemm.h"
 #include "kernels/ops/moe.h"
 
 namespace quire::kernels::cuda {
@@ -13,6 +14,9 @@ namespace quire::kernels::cuda {
 //
 // `scratch` is device memory for the routing and the products of at least one token. As many tokens
 // as fit there are processed at once. The weights are CudaWeights with the dtype of the input.
-absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& scratch);
+// `gemm_rows` is about the logits of the router. A row of the other products does not depend on the
+// number of rows.
+absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& scratch,
+                 GemmRows gemm_rows = GemmRows::kAny);
 
 }  // namespace quire::kernels::cuda

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/fixed_rows_gemm.h"
 #include "kernels/ops/argmax.h"
 #include "kernels/ops/copy_blocks.h"
 #include "kernels/ops/embed.h"
@@ -41,8 +42,10 @@ absl::Status Argmax(Device& device, const ArgmaxArgs& args);
 // `scratch` is device memory for the float32 sums before the epilogue. It must have room for the
 // sums of at least one token. The op processes as many tokens at a time as fit. `args.weight` is a
 // CudaWeight with the dtype of the input. If it is packed, a quarter of `scratch` is for rows that
-// are dequantised (weight_product.h), and must have room for one.
-absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch);
+// are dequantised (weight_product.h), and must have room for one. With GemmRows::kFixed, `scratch`
+// must have room for ProductScratch as well.
+absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch,
+                    GemmRows gemm_rows = GemmRows::kAny);
 
 // Computes attention in plain CUDA, without tensor cores and without the plan's division into
 // items, for any heads and block_size that kernels/ops/paged_attention.h allows. It is the

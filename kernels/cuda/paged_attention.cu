@@ -138,11 +138,11 @@ absl::Status PagedAttentionOp::Reserve(const PlanSizes& sizes, int64_t head_dim,
                         sizes.block_starts * static_cast<int64_t>(sizeof(int32_t)) +
                         sizes.members * static_cast<int64_t>(sizeof(SharedMember));
   // Each array is padded.
-  constexpr int64_t kPadding = kPlanAlignment * (2 + 2 * (std::ssize(kAttentionRowTiles) + 1));
+  const int64_t padding = kPlanAlignment * (2 + 2 * sizes.parts);
   for (DeviceBuffer& staging : uploaded.staging) {
-    RETURN_IF_ERROR(Grow(&Device::AllocateHost, bytes + kPadding, staging));
+    RETURN_IF_ERROR(Grow(&Device::AllocateHost, bytes + padding, staging));
   }
-  RETURN_IF_ERROR(Grow(&Device::Allocate, bytes + kPadding, uploaded.memory));
+  RETURN_IF_ERROR(Grow(&Device::Allocate, bytes + padding, uploaded.memory));
   return GrowPartials(sizes.partial_rows, head_dim);
 }
 
@@ -187,9 +187,9 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
     uploaded.parts.push_back({.row_tiles = part.row_tiles,
                               .num_blocks = std::ssize(part.block_starts) - 1,
                               .items = items,
-                              .block_starts = place_all(part.block_starts)});
+                              .block_starts = place_all(part.block_starts),
+                              .num_merges = part.num_merges});
   }
-  uploaded.num_merges = std::ssize(plan.merges());
   uploaded.merges = place_all(plan.merges());
   uploaded.tiles = place_all(plan.tiles());
   uploaded.members = place_all(plan.members());
@@ -202,12 +202,12 @@ absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, Uploa
   const int64_t num_seqs = uploaded.plan.num_seqs();
   RETURN_IF_ERROR(
       CheckTensor("device_context_lens", args.device_context_lens, {DType::kI32}, {num_seqs}));
-  uploaded.num_merges = num_seqs * plan.units.per_seq();
+  const int64_t num_merges = num_seqs * plan.units.per_seq();
   const auto bytes_of = [](int64_t count, int64_t size) {
     return base::RoundUp(count * size, kPlanAlignment);
   };
   const int64_t item_bytes = bytes_of(plan.most_items, sizeof(AttentionItem));
-  const int64_t merge_bytes = bytes_of(uploaded.num_merges, sizeof(AttentionMerge));
+  const int64_t merge_bytes = bytes_of(num_merges, sizeof(AttentionMerge));
   RETURN_IF_ERROR(Grow(&Device::Allocate,
                        item_bytes + merge_bytes + bytes_of(plan.grid_size + 1, sizeof(int32_t)),
                        uploaded.memory));
@@ -226,7 +226,8 @@ absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, Uploa
   uploaded.parts = {{.row_tiles = plan.row_tiles,
                      .num_blocks = plan.grid_size,
                      .items = params.items,
-                     .block_starts = params.block_starts}};
+                     .block_starts = params.block_starts,
+                     .num_merges = num_merges}};
   uploaded.merges = params.merges;
   uploaded.tiles = nullptr;
   uploaded.members = nullptr;
@@ -234,7 +235,7 @@ absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, Uploa
   // Each block finds all cuts, and its warps write a part of the units.
   constexpr int64_t kMostBlocks = 16;
   const int64_t num_blocks =
-      std::min(kMostBlocks, base::CeilDiv(uploaded.num_merges, int64_t{kPlanThreads}));
+      std::min(kMostBlocks, base::CeilDiv(num_merges, int64_t{kPlanThreads}));
   return Launch(
       device_,
       {.grid = {static_cast<unsigned>(num_blocks)},
@@ -334,37 +335,39 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .pattern = args.pattern,
       .scale = args.soft_cap > 0.0f ? args.scale / args.soft_cap : args.scale * kLog2E,
       .soft_cap = args.soft_cap};
+  AttnMergeParams<T> merge = {.out = params.out,
+                              .partial_out = partial_out,
+                              .partial_lse = partial_lse,
+                              .merges = uploaded.merges,
+                              .query_starts = params.query_starts,
+                              .sinks = params.sinks,
+                              .num_heads = params.num_heads,
+                              .group = plan.group(),
+                              .head_dim = plan.value_dim()};
+  const auto merge_blocks =
+      static_cast<unsigned>((plan.most_merge_rows() + kMergeWarps - 1) / kMergeWarps);
   for (const UploadedPlan::Part& part : uploaded.parts) {
     params.items = part.items;
     params.block_starts = part.block_starts;
     if (part.row_tiles == kPrefillRowTiles) {
       RETURN_IF_ERROR(LaunchPrefill(args, part, params));
-      continue;
+    } else {
+      const Instance<T>* const instance = Find<T>(head_dim, part.row_tiles, args.pattern);
+      RETURN_IF_ERROR(Launch(device_,
+                             {.grid = {static_cast<unsigned>(part.num_blocks)},
+                              .block = {kAttnThreads},
+                              .shared_bytes = instance->shared_bytes},
+                             instance->kernel, params));
     }
-    const Instance<T>* const instance = Find<T>(head_dim, part.row_tiles, args.pattern);
+    if (plan.num_partial_rows() == 0 || part.num_merges == 0) continue;
     RETURN_IF_ERROR(Launch(device_,
-                           {.grid = {static_cast<unsigned>(part.num_blocks)},
-                            .block = {kAttnThreads},
-                            .shared_bytes = instance->shared_bytes},
-                           instance->kernel, params));
+                           {.grid = {static_cast<unsigned>(part.num_merges), merge_blocks},
+                            .block = {32 * kMergeWarps},
+                            .overlaps_previous = true},
+                           &AttnMergeKernel<T>, merge));
+    merge.merges += part.num_merges;
   }
-  if (plan.num_partial_rows() == 0) return absl::OkStatus();
-  const int32_t most_rows = plan.most_merge_rows();
-  return Launch(device_,
-                {.grid = {static_cast<unsigned>(uploaded.num_merges),
-                          static_cast<unsigned>((most_rows + kMergeWarps - 1) / kMergeWarps)},
-                 .block = {32 * kMergeWarps},
-                 .overlaps_previous = true},
-                &AttnMergeKernel<T>,
-                {.out = params.out,
-                 .partial_out = partial_out,
-                 .partial_lse = partial_lse,
-                 .merges = uploaded.merges,
-                 .query_starts = params.query_starts,
-                 .sinks = params.sinks,
-                 .num_heads = params.num_heads,
-                 .group = plan.group(),
-                 .head_dim = plan.value_dim()});
+  return absl::OkStatus();
 }
 
 const PagedAttentionOp::UploadedPlan* PagedAttentionOp::FindPlan(const AttentionPlan* plan) const {
@@ -388,6 +391,7 @@ void PagedAttentionOp::AppendLaunchKey(const AttentionPlan& plan, std::vector<in
   for (const CudaAttentionPlan::Part& part : uploaded->plan.parts()) {
     key.push_back(part.row_tiles);
     key.push_back(part.room);
+    key.push_back(part.num_merges);
   }
 }
 

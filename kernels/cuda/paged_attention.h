@@ -69,9 +69,9 @@ class PagedAttentionOp {
       int64_t num_blocks = 0;
       const AttentionItem* items = nullptr;
       const int32_t* block_starts = nullptr;
+      int64_t num_merges = 0;  // the next of `merges`
     };
     std::vector<Part> parts;
-    int64_t num_merges = 0;
     const AttentionMerge* merges = nullptr;
     const SeenTile* tiles = nullptr;
     const SharedMember* members = nullptr;

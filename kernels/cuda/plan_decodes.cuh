@@ -23,17 +23,18 @@ struct PlanDecodesParams {
   AttentionPattern pattern;
   DecodeUnits units;
   int num_seqs, tile_keys, grid_size;
-  int fixed_split_tiles;  // of the shortest piece; not used for equal cuts
+  int fixed_split_tiles;  // from one cut to the next; not used for equal cuts
 };
 
 inline constexpr int kPlanThreads = 256;
 inline constexpr int kPlanWarps = kPlanThreads / kWarpLanes;
 
 // Returns the shared memory of a launch: prefix sums over the sequences, two more over the blocks
-// of attention's grid or, with a fixed split, over the sequences, and one number for each warp.
+// of attention's grid or, with a fixed split, one more over the sequences, and one number for each
+// warp.
 constexpr int64_t PlanSharedBytes(int64_t num_seqs, int64_t grid_size, bool fixed_split) {
   const int64_t numbers =
-      num_seqs + 1 + 2 * ((fixed_split ? num_seqs : grid_size) + 1) + kPlanWarps;
+      num_seqs + 1 + (fixed_split ? num_seqs + 1 : 2 * (grid_size + 1)) + kPlanWarps;
   return numbers * static_cast<int64_t>(sizeof(int64_t));
 }
 
@@ -87,7 +88,7 @@ __device__ __forceinline__ TilePlace PlaceOf(const PlanDecodesParams& p, const i
 struct Cuts {
   int num_pieces;
   int64_t item;     // of the first piece
-  int64_t partial;  // partial row of the first piece
+  int64_t partial;  // partial row of the first piece; -1: a whole unit that is not merged
   int64_t first_cut, step;
   int count;  // tiles of the unit
 
@@ -116,12 +117,11 @@ __device__ __forceinline__ void WriteUnit(const PlanDecodesParams& p, int seq, i
         .key_begin = std::max(tiles.key_begin, begin * p.tile_keys),
         .key_end = std::min(tiles.position + 1, end * p.tile_keys),
         .first_position = tiles.position,
-        .partial =
-            cuts.num_pieces > 1 ? static_cast<int32_t>(cuts.partial + piece * num_rows) : -1};
+        .partial = cuts.partial >= 0 ? static_cast<int32_t>(cuts.partial + piece * num_rows) : -1};
   }
   if (lane > 0) return;
   AttentionMerge merge;
-  if (cuts.num_pieces > 1) {
+  if (cuts.partial >= 0) {
     merge = {.seq = seq,
              .kv_head = kv_head,
              .first_row = first_row,
@@ -185,10 +185,11 @@ __device__ __forceinline__ void PlanEqualCuts(const PlanDecodesParams& p) {
     const int64_t begin = tile_sums[seq] + int64_t{unit} * tiles;
     const int64_t first_cut = begin / range + 1, last_cut = (begin + tiles - 1) / range;
     const int64_t pieces_before = cut_sums[first_cut] + cut_unit_sums[first_cut];
+    const int num_pieces = static_cast<int>(last_cut - first_cut) + 2;
     WriteUnit(p, seq, unit,
-              {.num_pieces = static_cast<int>(last_cut - first_cut) + 2,
+              {.num_pieces = num_pieces,
                .item = int64_t{seq} * per_seq + unit + cut_sums[first_cut],
-               .partial = pieces_before * p.units.rows(),
+               .partial = num_pieces > 1 ? pieces_before * p.units.rows() : -1,
                .first_cut = first_cut * range - begin,
                .step = range,
                .count = tiles});
@@ -204,34 +205,30 @@ __device__ __forceinline__ void PlanEqualCuts(const PlanDecodesParams& p) {
   });
 }
 
-// Cuts each sequence by its own length alone.
+// Cuts each sequence at fixed positions. Every unit is merged.
 __device__ __forceinline__ void PlanFixedCuts(const PlanDecodesParams& p) {
   int64_t* const tile_sums = DynamicShared<int64_t>();
   int64_t* const item_sums = tile_sums + p.num_seqs + 1;
-  int64_t* const partial_sums = item_sums + p.num_seqs + 1;  // in items
-  int64_t* const scratch = partial_sums + p.num_seqs + 1;
-  const int per_seq = p.units.per_seq();
-  const auto split = [&](int seq) {
-    return SplitAtFixedKeys(TilesOf(p, seq).count, per_seq, p.fixed_split_tiles);
+  int64_t* const scratch = item_sums + p.num_seqs + 1;
+  const int per_seq = p.units.per_seq(), piece_tiles = p.fixed_split_tiles;
+  const auto pieces_of = [&](int seq) {
+    const DecodeTiles tiles = TilesOf(p, seq);
+    return CutAtMultiples(tiles.first, tiles.count, piece_tiles);
   };
   PrefixSums(tile_sums, p.num_seqs, scratch,
              [&](int seq) { return int64_t{TilesOf(p, seq).count} * per_seq; });
   PrefixSums(item_sums, p.num_seqs, scratch,
-             [&](int seq) { return int64_t{split(seq).num_pieces} * per_seq; });
-  PrefixSums(partial_sums, p.num_seqs, scratch, [&](int seq) {
-    const int pieces = split(seq).num_pieces;
-    return pieces > 1 ? int64_t{pieces} * per_seq : 0;
-  });
+             [&](int seq) { return int64_t{pieces_of(seq).count} * per_seq; });
 
   ForEachUnit(p, [&](int seq, int unit) {
-    const FixedSplit pieces = split(seq);
-    const int64_t before = int64_t{unit} * pieces.num_pieces;
+    const FixedPieces pieces = pieces_of(seq);
+    const int64_t item = item_sums[seq] + int64_t{unit} * pieces.count;
     WriteUnit(p, seq, unit,
-              {.num_pieces = pieces.num_pieces,
-               .item = item_sums[seq] + before,
-               .partial = (partial_sums[seq] + before) * p.units.rows(),
-               .first_cut = pieces.piece_tiles,
-               .step = pieces.piece_tiles,
+              {.num_pieces = pieces.count,
+               .item = item,
+               .partial = item * p.units.rows(),
+               .first_cut = pieces.first_cut,
+               .step = piece_tiles,
                .count = TilesOf(p, seq).count});
   });
   // A block begins with the first piece that begins in its range of tiles, or after the range.
@@ -243,9 +240,13 @@ __device__ __forceinline__ void PlanFixedCuts(const PlanDecodesParams& p) {
       return;
     }
     const TilePlace at = PlaceOf(p, tile_sums, block * range);
-    const FixedSplit pieces = split(at.seq);
-    p.block_starts[block] = static_cast<int32_t>(item_sums[at.seq]) + at.unit * pieces.num_pieces +
-                            base::CeilDiv(at.offset, pieces.piece_tiles);
+    const FixedPieces pieces = pieces_of(at.seq);
+    int piece = 0;
+    if (at.offset > 0) {
+      piece = 1 + base::CeilDiv(std::max(0, at.offset - pieces.first_cut), piece_tiles);
+    }
+    p.block_starts[block] =
+        static_cast<int32_t>(item_sums[at.seq]) + at.unit * pieces.count + piece;
   });
 }
 

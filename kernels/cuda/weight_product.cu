@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 #include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/dequantize_weight.cuh"
@@ -35,9 +37,10 @@ absl::Status LaunchPacked(Device& device, const PackedGemmParams& params) {
                 &PackedGemmKernel<T, kType, kTokenTiles>, params);
 }
 
-// Enqueues the product with packed rows at `data`.
-absl::Status PackedGemm(Device& device, WeightType type, const uint8_t* data,
-                        const GemmArgs& args) {
+// Enqueues the product with packed rows at `data`. With GemmRows::kFixed, the same kernel runs for
+// any number of tokens.
+absl::Status PackedGemm(Device& device, WeightType type, const uint8_t* data, const GemmArgs& args,
+                        GemmRows rows) {
   const PackedGemmParams params = {.d = args.d,
                                    .a = args.a,
                                    .weight = data,
@@ -51,14 +54,27 @@ absl::Status PackedGemm(Device& device, WeightType type, const uint8_t* data,
   return WithPackedTypes(args.type, type, [&](auto element, auto constant) {
     using T = decltype(element);
     constexpr WeightType kType = decltype(constant)::value;
-    return args.m <= 8 ? LaunchPacked<T, kType, 1>(device, params)
-                       : LaunchPacked<T, kType, 2>(device, params);
+    return args.m <= 8 && rows == GemmRows::kAny ? LaunchPacked<T, kType, 1>(device, params)
+                                                 : LaunchPacked<T, kType, 2>(device, params);
   });
+}
+
+// Enqueues the product with packed rows at `data`, kMostPackedTokens tokens at a time.
+absl::Status PackedGemmInSlices(Device& device, WeightType type, const uint8_t* data,
+                                const GemmArgs& args) {
+  for (int64_t first = 0; first < args.m; first += kMostPackedTokens) {
+    GemmArgs slice = args;
+    slice.m = std::min(kMostPackedTokens, args.m - first);
+    slice.a = static_cast<const char*>(args.a) + first * args.lda * SizeOf(args.type);
+    slice.d = static_cast<char*>(args.d) + first * args.ldd * SizeOf(args.output_type);
+    RETURN_IF_ERROR(PackedGemm(device, type, data, slice, GemmRows::kFixed));
+  }
+  return absl::OkStatus();
 }
 
 // Enqueues the product with packed rows at `data`, a number of dequantised rows at a time.
 absl::Status DequantizedGemm(Device& device, WeightType type, const uint8_t* data, GemmArgs args,
-                             const DequantizedRows& scratch) {
+                             const ProductScratch& scratch) {
   const int64_t num_rows = args.n;
   int64_t rows_at_once = scratch.bytes / (args.k * SizeOf(args.type));
   if (rows_at_once > kGroupRows) rows_at_once -= rows_at_once % kGroupRows;
@@ -88,15 +104,31 @@ absl::Status DequantizedGemm(Device& device, WeightType type, const uint8_t* dat
 
 }  // namespace
 
+int64_t FixedRowsScratchBytes(const CudaWeight& weight, int64_t ldd) {
+  const bool is_needed = std::ranges::any_of(
+      weight.parts(), [](const CudaWeightPart& part) { return !part.packed.has_value(); });
+  return is_needed ? FixedRowsScratchBytes(weight.cols(), ldd, weight.dtype()) : 0;
+}
+
 absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, int64_t most_tokens,
-                                const DequantizedRows& scratch) {
+                                const ProductScratch& scratch) {
+  if (scratch.rows == GemmRows::kFixed) {
+    const int64_t bytes = FixedRowsScratchBytes(weight, args.ldd);
+    if (bytes > scratch.bytes) {
+      return WantGot("weight",
+                     absl::StrCat("a product of ", kFixedRows, " rows in ", scratch.bytes,
+                                  " bytes of scratch memory"),
+                     absl::StrCat(bytes, " bytes"));
+    }
+  }
   if (!weight.is_packed()) return absl::OkStatus();
   const uintptr_t offset = reinterpret_cast<uintptr_t>(args.a) % 16;
   if (offset != 0) {
     return WantGot("input", "memory at a multiple of 16 bytes", absl::StrCat(offset, " past one"));
   }
   const int64_t width = SizeOf(weight.dtype());
-  if (most_tokens > kMostPackedTokens && scratch.bytes < weight.cols() * width) {
+  if (scratch.rows == GemmRows::kAny && most_tokens > kMostPackedTokens &&
+      scratch.bytes < weight.cols() * width) {
     return WantGot("weight", absl::StrCat("at most ", scratch.bytes / width, " cols"),
                    absl::StrCat(weight.cols()));
   }
@@ -104,8 +136,9 @@ absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, 
 }
 
 absl::Status WeightProduct(Device& device, const CudaWeight& weight, GemmArgs args,
-                           const DequantizedRows& scratch) {
+                           const ProductScratch& scratch) {
   RETURN_IF_ERROR(CheckWeightProduct(weight, args, args.m, scratch));
+  const bool fixed = scratch.rows == GemmRows::kFixed;
   auto* const out = static_cast<char*>(args.d);
   args.k = weight.cols();
   args.type = weight.dtype();
@@ -116,9 +149,11 @@ absl::Status WeightProduct(Device& device, const CudaWeight& weight, GemmArgs ar
     if (!part.packed) {
       args.b = data;
       args.ldb = args.k;
-      RETURN_IF_ERROR(device.Gemm(args));
+      RETURN_IF_ERROR(fixed ? FixedRowsGemm(device, args, scratch.memory) : device.Gemm(args));
+    } else if (fixed) {
+      RETURN_IF_ERROR(PackedGemmInSlices(device, *part.packed, data, args));
     } else if (args.m <= kMostPackedTokens) {
-      RETURN_IF_ERROR(PackedGemm(device, *part.packed, data, args));
+      RETURN_IF_ERROR(PackedGemm(device, *part.packed, data, args, scratch.rows));
     } else {
       RETURN_IF_ERROR(DequantizedGemm(device, *part.packed, data, args, scratch));
     }

@@ -19,7 +19,7 @@
 //          bits. All borders are absolute positions. So on the CPU and in the plain CUDA kernel,
 //          the bits of a query do not depend on chunking, batch or threads. On tensor cores the
 //          bits depend on the chunk and on the batch, because both decide how the step is divided.
-//          With CudaBackendOptions::deterministic the bits depend only on the chunk.
+//          With CudaBackendOptions::deterministic they depend on neither.
 // Cost:    a decode is bound by reading sum(context_len) * num_kv_heads * (key_dim + value_dim)
 //          elements.
 // Async:   enqueued; the memory of every view must stay alive until Backend::Synchronize().
@@ -82,9 +82,9 @@ struct AttentionPlanArgs {
   // context_lens in the backend's memory, int32 [num_seqs]. Read only with fixed_launches, by
   // backends whose device makes such plans, when the enqueued work runs.
   TensorView device_context_lens;
-  // The most tokens and sequences that a step may have, for which the backend allocates at the
-  // first call. Otherwise a call may allocate and wait. 0: unknown.
-  int64_t most_tokens = 0, most_seqs = 0;
+  // The most tokens and sequences that a step may have, and the most keys of a sequence, for which
+  // the backend allocates at the first call. Otherwise a call may allocate and wait. 0: unknown.
+  int64_t most_tokens = 0, most_seqs = 0, most_context_len = 0;
   // A backend may read shared keys once for all their sequences, where Backend::LeastSavedKeys says
   // that it does. A sequence may be in `shared_seqs` once.
   std::span<const int32_t> shared_seqs;

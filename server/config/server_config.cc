@@ -84,6 +84,11 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .help = "On a GPU, requests that start with the same long text read its keys together "
                "while they generate. No GPU has run this yet.",
        .target = &engine.cuda_shared_prefix},
+      {.name = "deterministic",
+       .group = "Compute",
+       .help = "On a GPU, a request gets the same bits alone and beside others, in any chunks of "
+               "its prompt and after preemption, at the cost of speed. The CPU always does this.",
+       .target = &engine.deterministic},
       {.name = "threads",
        .group = "Compute",
        .placeholder = "N",

@@ -50,6 +50,8 @@ BACKEND = os.environ.get("QUIRE_E2E_BACKEND", "auto")
 # The emulator takes minutes for the largest steps that a GPU takes by default, and the warm-up runs them.
 EMULATOR_FLAGS = ("--max_num_batched_tokens", "256", "--max_num_seqs", "64")
 TINY_DTYPE = os.environ.get("QUIRE_E2E_DTYPE", "float32")
+if TINY_DTYPE != "float32":  # whose bits depend on the step otherwise
+    EMULATOR_FLAGS += ("--deterministic",)
 
 
 def tiny_model() -> pathlib.Path:

@@ -17,18 +17,18 @@ SLOW = "attention runs on a plain kernel"
 
 
 class BackendTest(unittest.TestCase):
-    def serve(self, dtype: str) -> str:
+    def serve(self, dtype: str, *flags: str, numerics: str = "cuda-2") -> str:
         """The log of a server on an emulated GPU, after one answer."""
         model = harness.SCRATCH / dtype
         make_tiny_model.write(model, dtype)
-        server = Server("--backend", "cuda-emulated", model=model).ready()
+        server = Server("--backend", "cuda-emulated", *flags, model=model).ready()
         self.addCleanup(server.stop)
         client = Client(server.address)
         self.addCleanup(client.close)
         self.assertEqual(client.generate("the thing", max_tokens=2, ignore_eos=True).usage.completion_tokens, 2)
         info = client.server_info()
         self.assertEqual((info.backend, info.isa_path), ("cuda", "emulated device"))
-        self.assertEqual(info.numerics, "cuda-2")
+        self.assertEqual(info.numerics, numerics)
         return server.log()
 
     def test_types_that_tensor_cores_take(self):
@@ -36,6 +36,14 @@ class BackendTest(unittest.TestCase):
 
     def test_types_that_they_do_not_take(self):
         self.assertRegex(self.serve("float32"), f'{SLOW}.* activations="f32" kv_dtype="f32" layer=0 key_dim=16 value_dim=16 block_size=16')
+
+    def test_deterministic(self):
+        self.serve("bfloat16", "--deterministic", numerics="cuda-2-deterministic")
+        server = Server("--backend", "cuda-emulated", "--deterministic", "--cuda_attention", "wgmma")
+        self.assertEqual(server.wait(), 1)
+        self.assertIn("cuda_attention: want auto or mma with deterministic, got wgmma", server.log())
+        server = Server("--backend", "cpu", "--deterministic").ready()
+        server.stop()
 
     def test_one_that_the_build_does_not_have(self):
         server = Server("--backend", "tpu")

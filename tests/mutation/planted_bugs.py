@@ -56,6 +56,19 @@ bug("g09", "a recording is replayed for more sequences",
 bug("g15", "a plan's memory grows in a step", ".most_seqs = max_seqs_", ".most_seqs = BUG ? 0 : max_seqs_",
     "cuda_engine_test:*WarmUp*")
 
+bug, drop = source("kernels/cuda/fixed_rows_gemm.cc", "cuda_fixed_rows_gemm_test")
+bug("g19", "a product of few rows has a shape of its own", "args.m = kFixedRows;", "args.m = BUG ? args.m : kFixedRows;")
+bug("g20", "rows that are not aligned have a shape of their own", "|| AlignmentOf(args.a) < kAlignment",
+    "|| (!BUG && AlignmentOf(args.a) < kAlignment)")
+bug("g21", "the columns between rows are overwritten", "args.accumulate || args.n < args.ldd",
+    "args.accumulate || (!BUG && args.n < args.ldd)")
+bug("g22", "the product is not copied back", "return device.CopyOnDevice(out, args.d, out_bytes);",
+    "return BUG ? absl::OkStatus() : device.CopyOnDevice(out, args.d, out_bytes);")
+
+bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_deterministic_test:*AnyChunks/Rope")
+bug("g23", "products have the rows of the step", "options.deterministic ? GemmRows::kFixed", "options.deterministic && !BUG ? GemmRows::kFixed")
+bug("g24", "attention is cut by the batch", "{.fixed_split = options.deterministic}", "{.fixed_split = options.deterministic && !BUG}")
+
 bug, drop = source("kernels/table_mirror.h", "cuda_engine_test:*AloneAsAmongOthers*")
 bug("g12", "a row keeps the blocks of the sequence before", "values_[at] == value) return;",
     "(values_[at] == value || (BUG && values_[at] != 0))) return;")

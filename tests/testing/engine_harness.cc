@@ -108,9 +108,14 @@ std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options
                                                    std::optional<double> alibi_bias_max) {
   TinyLlamaShape shape = kTinyShape;
   shape.head_dim = options.head_dim;
+  if (options.weight_type != kernels::WeightType::kF32) {
+    shape.hidden_size = 64;
+    shape.intermediate_size = 96;
+  }
   InMemoryWeights weights = MakeTinyLlama(shape);
   weights.Scale("model.layers.1.self_attn.v_proj.weight", options.value_gain);
   weights.Scale("model.layers.1.self_attn.o_proj.weight", 1.0f / options.value_gain);
+  if (options.weight_type != kernels::WeightType::kF32) weights.Quantize(options.weight_type);
   engine::ModelConfig config = {.architecture = "llama",
                                 .vocab_size = shape.vocab_size,
                                 .hidden_size = shape.hidden_size,

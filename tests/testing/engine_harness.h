@@ -34,6 +34,9 @@ struct HarnessOptions {
   std::function<std::unique_ptr<kernels::Backend>()> make_backend;
   int64_t head_dim = 16;    // of the tiny models
   int64_t num_padding = 0;  // padding ids of the fake model's vocabulary
+  // The type of the matrices of TinyLlama() and TinyAlibi(). With a type of blocks, their sizes are
+  // multiples of 32.
+  kernels::WeightType weight_type = kernels::WeightType::kF32;
   // Scales V in the second layer of the tiny models. The output projection undoes the scaling.
   float value_gain = 1.0f;
   kernels::DType kv_dtype = kernels::DType::kF16;  // of the tiny models' KV cache

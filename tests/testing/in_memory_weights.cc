@@ -4,7 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "base/check.h"
 #include "engine/model/decoder_tensors.h"
+#include "kernels/quant/quantize.h"
 
 namespace quire::testing {
 namespace {
@@ -83,6 +85,21 @@ void InMemoryWeights::Scale(std::string_view name, float factor) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (tensors_[i].name != name) continue;
     for (float& value : storage_[i]) value *= factor;
+  }
+}
+
+void InMemoryWeights::Quantize(kernels::WeightType type) {
+  const kernels::WeightTypeTraits& traits = kernels::Traits(type);
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    files::TensorInfo& tensor = tensors_[i];
+    const int64_t cols = tensor.shape.back();
+    if (tensor.shape.size() < 2 || cols % traits.block_elements != 0) continue;
+    const auto num_blocks = std::ssize(storage_[i]) / traits.block_elements;
+    std::vector<std::byte>& bytes =
+        quantized_.emplace_back(static_cast<size_t>(num_blocks * traits.block_bytes));
+    QUIRE_CHECK(kernels::Quantize(type, storage_[i], cols, bytes).ok());
+    tensor.type = type;
+    tensor.bytes = bytes;
   }
 }
 

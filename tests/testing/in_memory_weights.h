@@ -1,7 +1,9 @@
 #pragma once
 
-// A WeightMap of float32 tensors in memory. A test adds each tensor by name.
+// A WeightMap of tensors in memory, float32 unless they are quantised. A test adds each tensor by
+// name.
 
+#include <cstddef>
 #include <deque>
 #include <map>
 #include <span>
@@ -26,6 +28,9 @@ class InMemoryWeights final : public files::WeightMap {
   // Multiplies every value of the tensor `name` by `factor`. Does nothing if there is no such
   // tensor.
   void Scale(std::string_view name, float factor);
+  // Stores every matrix whose rows are whole blocks of `type` in this type, which kernels::Quantize
+  // must be able to write.
+  void Quantize(kernels::WeightType type);
 
   const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
   const files::TensorInfo* Find(std::string_view name) const override;
@@ -33,6 +38,7 @@ class InMemoryWeights final : public files::WeightMap {
 
  private:
   std::deque<std::vector<float>> storage_;
+  std::deque<std::vector<std::byte>> quantized_;
   std::vector<files::TensorInfo> tensors_;
 };
 

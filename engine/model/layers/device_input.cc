@@ -28,6 +28,7 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
   input.records_ = info.records;
   input.max_tokens_ = limits.max_tokens;
   input.max_seqs_ = limits.max_seqs;
+  input.max_context_len_ = limits.max_model_len;
   for (const LayerSpec& layer : config.layers) input.plans_[layer.attention.plan_key()] = nullptr;
   const int64_t num_groups = std::ssize(DifferentPatterns(config));
   const int64_t max_blocks = base::CeilDiv(limits.max_model_len, limits.block_size);
@@ -130,6 +131,7 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
                             .device_context_lens = context_lens_,
                             .most_tokens = max_tokens_,
                             .most_seqs = max_seqs_,
+                            .most_context_len = max_context_len_,
                             .shared_seqs = shared_seqs.first(shares ? shared_seqs.size() : 0),
                             .shared_keys = shared_keys.first(shares ? shared_keys.size() : 0)}));
   }

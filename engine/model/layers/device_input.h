@@ -65,7 +65,7 @@ class DeviceInput {
                             std::span<const kernels::TableChange> changes, char* host);
 
   int64_t capacity_bytes_ = 0, placed_bytes_ = 0;
-  int64_t max_tokens_ = 0, max_seqs_ = 0;
+  int64_t max_tokens_ = 0, max_seqs_ = 0, max_context_len_ = 0;
   bool records_ = false;  // see BackendInfo
   BlockTables tables_;
   kernels::DeviceBuffer buffer_;

@@ -24,8 +24,8 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
   const char* const fault = std::getenv(kFaultVariable);
   return CreateCudaBackend(std::make_unique<FaultyDevice>(fault == nullptr ? "" : fault),
                            {.activation_dtype = options.activation_dtype,
-                            .linear_scratch_bytes = 1 << 20,
-                            .deterministic = !options.cuda_shared_prefix,
+                            .linear_scratch_bytes = options.deterministic ? 16 << 20 : 1 << 20,
+                            .deterministic = options.deterministic,
                             .prefill_attention = attention,
                             .shared_prefix_bytes = options.cuda_shared_prefix ? 1 : 0});
 }

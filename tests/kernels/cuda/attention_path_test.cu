@@ -160,8 +160,27 @@ TEST(AttentionPathTest, SharedPrefixesHaveTheirOwnNameAndLimitsAndNoFixedSplit) 
   EXPECT_EQ(sharing->LeastSavedKeys({.heads = {4, 2, 72, 72}}), 0);  // the plain kernel
   EXPECT_EQ((*backend_of({.shared_prefix_bytes = 1}))->LeastSavedKeys(layer), 0);  // float32
   EXPECT_EQ(backend_of({.deterministic = true, .shared_prefix_bytes = 1}).status().message(),
-            "cuda_shared_prefix: want false for attention that does not depend on the batch, got "
-            "true");
+            "cuda_shared_prefix: want false with deterministic, got true");
+}
+
+TEST(AttentionPathTest, WgmmaIsRefusedByADeterministicBackend) {
+  const auto backend =
+      CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(),
+                        {.deterministic = true, .prefill_attention = PrefillAttention::kWgmma});
+  EXPECT_EQ(backend.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(backend.status().message(),
+            "cuda_attention: want auto or mma with deterministic, got wgmma");
+}
+
+TEST(AttentionPathTest, ADeterministicBackendHasNumericsOfItsOwn) {
+  const auto numerics = [](bool deterministic) {
+    return (*CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(),
+                               {.deterministic = deterministic}))
+        ->info()
+        .numerics;
+  };
+  EXPECT_EQ(numerics(false), "cuda-2");
+  EXPECT_EQ(numerics(true), "cuda-2-deterministic");
 }
 
 // Two steps are planned and enqueued before either runs. The second plan has the same heads, and it

@@ -178,16 +178,21 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
   EXPECT_TRUE(rc::check([] {
     const Lengths lengths = AnyLengths();
     CudaAttentionPlan plan;
+    const bool fixed_split = *rc::gen::arbitrary<bool>();
     RC_ASSERT(plan.Build(lengths.Args(), {.grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264),
-                                          .fixed_split = *rc::gen::arbitrary<bool>(),
-                                          .fixed_split_keys = *rc::gen::element(64, 256, 1024)})
+                                          .fixed_split = fixed_split,
+                                          .fixed_split_keys = *rc::gen::element(64, 256, 1024),
+                                          .part_rows = *rc::gen::element(1, 300, 1 << 17)})
                   .ok());
     // Collects the items of each unit, in the order of the plan. Counts the items that write each
-    // partial row. Each count must be 1.
+    // partial row before it is merged. Each count must be 1. With a fixed split, the parts share
+    // the partial rows, and the largest part uses all of them.
     using Unit = std::tuple<int32_t, int32_t, int32_t>;  // seq, kv_head, first_row
     std::map<Unit, std::vector<AttentionItem>> units;
     std::vector<int> writers(static_cast<size_t>(plan.num_partial_rows()));
+    int64_t num_written = 0, num_merged = 0;
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
+      if (fixed_split) std::ranges::fill(writers, 0);
       RC_ASSERT(part.block_starts.front() == 0);
       RC_ASSERT(part.block_starts.back() == static_cast<int32_t>(part.items.size()));
       for (size_t b = 1; b < part.block_starts.size(); ++b) {
@@ -200,16 +205,23 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
           ++writers.at(static_cast<size_t>(item.partial + row));
         }
       }
+      const auto written = std::ranges::count(writers, 1);
+      RC_ASSERT(written + std::ranges::count(writers, 0) == std::ssize(writers));
+      RC_ASSERT(std::ranges::find(writers, 0) == writers.begin() + written);
+      num_written = std::max(num_written, written);
+      num_merged += part.num_merges;
     }
-    RC_ASSERT(std::all_of(writers.begin(), writers.end(), [](int n) { return n == 1; }));
+    RC_ASSERT(num_written == plan.num_partial_rows());
+    RC_ASSERT(num_merged == std::ssize(plan.merges()));
     const int32_t group = lengths.shape.heads.num_heads / lengths.shape.heads.num_kv_heads;
     // The row tile of a request does not depend on the other requests. It is the smallest row tile
-    // that holds all rows of the request, or the largest row tile if none holds all of them.
+    // that holds all rows of the request, or the largest row tile if none holds all of them. With a
+    // fixed split, it is the smallest one of all.
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
       for (const AttentionItem& item : part.items) {
         const int32_t rows = lengths.query[static_cast<size_t>(item.seq)] * group;
         const int32_t smallest = lengths.shape.heads.value_dim > 128 ? 2 : 1;
-        RC_ASSERT(part.row_tiles == (rows <= 16 ? smallest : rows <= 32 ? 2 : 4));
+        RC_ASSERT(part.row_tiles == (fixed_split || rows <= 16 ? smallest : rows <= 32 ? 2 : 4));
       }
     }
     size_t seen = 0, split = 0;
@@ -227,8 +239,9 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
             CheckKeys(lengths.shape.pattern, items, start + row / group, start + last_row / group);
           }
           for (const AttentionItem& item : items) RC_ASSERT(item.first_position == start);
-          RC_ASSERT((items.size() > 1) == (items.front().partial >= 0));
-          split += items.size() > 1;
+          const bool merged = fixed_split || items.size() > 1;
+          for (const AttentionItem& item : items) RC_ASSERT(merged == (item.partial >= 0));
+          split += merged;
           row = last_row + 1;
         }
       }
@@ -249,9 +262,15 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
   EXPECT_TRUE(rc::check([] {
     Lengths lengths = AnyLengths();
     if (lengths.shape.pattern.has_holes()) lengths.shape.pattern = {};
-    const AttentionPlanOptions options{.grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264),
-                                       .prefill_grid_size = *rc::gen::element(0, 5, 132)};
+    const bool fixed_split = *rc::gen::arbitrary<bool>();
+    const AttentionPlanOptions options{
+        .grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264),
+        .fixed_split = fixed_split,
+        .fixed_split_keys = *rc::gen::element(64, 256),
+        .part_rows = *rc::gen::element(1, 300, 3000, 1 << 17),
+        .prefill_grid_size = fixed_split ? 0 : *rc::gen::element(0, 5, 132)};
     AttentionPlanArgs args = lengths.Args();
+    args.most_context_len = std::ranges::max(lengths.context) + 1;  // that of the decodes below
     args.most_seqs = std::ssize(lengths.query);
     args.most_tokens = std::max<int64_t>(
         args.most_seqs, std::accumulate(lengths.query.begin(), lengths.query.end(), int64_t{0}));
@@ -263,6 +282,7 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
       sizes.items += std::ssize(part.items);
       sizes.block_starts += std::ssize(part.block_starts);
     }
+    RC_ASSERT(std::ssize(plan.parts()) <= largest.parts);
     RC_ASSERT(sizes.items <= largest.items && std::ssize(plan.merges()) <= largest.merges);
     RC_ASSERT(sizes.block_starts <= largest.block_starts);
     RC_ASSERT(plan.num_partial_rows() <= largest.partial_rows);
@@ -273,6 +293,7 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
     }
     AttentionPlanArgs decodes = lengths.Args();
     decodes.fixed_launches = true;
+    decodes.most_context_len = args.most_context_len;
     RC_ASSERT(plan.Build(decodes, options).ok());
     RC_ASSERT(plan.decodes()->most_items <= largest.items);
     RC_ASSERT(args.most_seqs * plan.decodes()->units.per_seq() <= largest.merges);
@@ -359,55 +380,38 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
   }));
 }
 
-// With a fixed split, the limit on the partial rows of a request does not depend on its lengths.
-// The number of pieces is at most kFixedSplitPieces or the number of units, whichever is larger.
-TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
+TEST(CudaAttentionPlanTest, AFixedSplitCutsAtMultiplesAndNowhereElse) {
   EXPECT_TRUE(rc::check([] {
-    Lengths request = AnyLengths();
-    const int32_t group = request.shape.heads.num_heads / request.shape.heads.num_kv_heads;
-    request.query = {*rc::gen::element(1, 5, 64, 700, 8192, 40000)};
-    // With holes, the plan lists its tiles, which would take seconds at 2^30 tokens.
-    request.context = {request.query[0] +
-                       (request.shape.pattern.has_holes()
-                            ? *rc::gen::element(0, 1000, 20000)
-                            : *rc::gen::element(0, 1000, 131072, 2000000, 1 << 30))};
-    const int32_t keys = *rc::gen::element(64, 1024);
+    const Lengths lengths = AnyLengths();
+    const int32_t keys = *rc::gen::element(64, 128, 1024);
     CudaAttentionPlan plan;
-    RC_ASSERT(plan.Build(request.Args(),
+    RC_ASSERT(plan.Build(lengths.Args(),
                          {.grid_size = 264, .fixed_split = true, .fixed_split_keys = keys})
                   .ok());
-    RC_ASSERT(plan.parts().size() == 1);
-    const CudaAttentionPlan::Part& part = plan.parts()[0];
-    const int32_t tile_rows = 16 * part.row_tiles;
-    const int64_t units = int64_t{request.shape.heads.num_kv_heads} *
-                          ((request.query[0] * group + tile_rows - 1) / tile_rows);
-    RC_ASSERT(part.items.size() <=
-              static_cast<size_t>(std::max<int64_t>(units, kFixedSplitPieces)));
-    RC_ASSERT(plan.num_partial_rows() <= 64 * kFixedSplitPieces);
-    // A piece has `keys` keys, except the last piece of a unit, which may be shorter. Pieces are
-    // longer only if there would be too many pieces of `keys` keys.
-    const int32_t tile_keys = AttentionTileKeys(request.shape.heads.value_dim);
-    int64_t unit_tiles = 0, most_tiles = 0;
-    bool longer = false, shorter = false;
-    for (size_t i = 0; i < part.items.size(); ++i) {
-      const AttentionItem& item = part.items[i];
-      const int64_t tiles = Tiles(item, request.shape.heads.value_dim);
-      const bool last = i + 1 == part.items.size() ||
-                        part.items[i + 1].first_row != item.first_row ||
-                        part.items[i + 1].kv_head != item.kv_head;
-      longer = longer || tiles * tile_keys > keys;
-      shorter = shorter || (!last && tiles * tile_keys < keys);
-      unit_tiles += tiles;
-      most_tiles = std::max(most_tiles, unit_tiles);
-      if (last) unit_tiles = 0;
+    const int32_t tile_keys = AttentionTileKeys(lengths.shape.heads.value_dim);
+    // The first and the last position in the tiles of an item.
+    const auto range_of = [&](const AttentionItem& item) {
+      if (item.num_tiles == 0) return std::pair(item.key_begin, item.key_end - 1);
+      const auto tile = [&](int32_t i) { return plan.tiles().at(static_cast<size_t>(i)).tile; };
+      return std::pair(tile(item.first_tile) * tile_keys,
+                       tile(item.first_tile + item.num_tiles - 1) * tile_keys);
+    };
+    for (const CudaAttentionPlan::Part& part : plan.parts()) {
+      for (size_t i = 0; i < part.items.size(); ++i) {
+        const auto [first, last] = range_of(part.items[i]);
+        RC_ASSERT(first / keys == last / keys);
+        if (i == 0 || part.items[i].first_row != part.items[i - 1].first_row ||
+            part.items[i].kv_head != part.items[i - 1].kv_head ||
+            part.items[i].seq != part.items[i - 1].seq) {
+          continue;
+        }
+        RC_ASSERT(range_of(part.items[i - 1]).second / keys < first / keys);
+      }
     }
-    RC_ASSERT(!shorter);
-    const int64_t pieces_of_keys = (most_tiles * tile_keys + keys - 1) / keys;
-    RC_ASSERT(!longer || units * pieces_of_keys > kFixedSplitPieces);
   }));
 }
 
-TEST(CudaAttentionPlanTest, AFixedSplitCutsDecodesAndNoLongChunks) {
+TEST(CudaAttentionPlanTest, PartsOfAFixedSplitShareAFewPartialRows) {
   const auto plan_of = [](int32_t context_len, int32_t query_len) {
     const std::vector<int32_t> context = {context_len}, query = {query_len};
     CudaAttentionPlan plan;
@@ -418,12 +422,33 @@ TEST(CudaAttentionPlanTest, AFixedSplitCutsDecodesAndNoLongChunks) {
     return plan;
   };
   const CudaAttentionPlan decode = plan_of(131072, 1);
+  EXPECT_EQ(decode.parts().size(), 1u);
   EXPECT_EQ(decode.merges().size(), 8u);
   EXPECT_EQ(decode.num_partial_rows(), 32 * 128);
-  const CudaAttentionPlan chunk = plan_of(131072, 8192);
-  EXPECT_EQ(chunk.parts()[0].items.size(), 8u * 8192 * 4 / 64);
-  EXPECT_EQ(chunk.num_partial_rows(), 0);
-  EXPECT_EQ(plan_of(1 << 20, 1 << 20).num_partial_rows(), 0);
+  const CudaAttentionPlan chunk = plan_of(8192, 8192);
+  EXPECT_EQ(chunk.merges().size(), 8u * 8192 * 4 / 16);
+  // Of the 8192 queries, 1024 have one piece each, 1024 have two, and so on up to eight. These are
+  // the partial rows of nine parts, but a part takes whole units.
+  EXPECT_EQ(32 * 1024 * (8 * 9 / 2) / (1 << 17), 9);
+  EXPECT_EQ(chunk.parts().size(), 10u);
+  EXPECT_EQ(chunk.num_partial_rows(), 1 << 17);
+  // A unit of more partial rows has a part of its own.
+  const std::vector<int32_t> context = {700, 700}, query = {1, 1};
+  CudaAttentionPlan plan;
+  EXPECT_TRUE(plan.Build({.context_lens = context, .query_lens = query, .heads = {4, 1, 64, 64}},
+                         {.fixed_split = true, .fixed_split_keys = 64, .part_rows = 43})
+                  .ok());
+  EXPECT_EQ(plan.parts().size(), 2u);
+  EXPECT_EQ(plan.num_partial_rows(), 4 * 11);
+}
+
+TEST(CudaAttentionPlanTest, AFixedSplitHasOneKernel) {
+  const std::vector<int32_t> lens = {4};
+  CudaAttentionPlan plan;
+  EXPECT_EQ(plan.Build({.context_lens = lens, .query_lens = lens, .heads = {4, 2, 64, 64}},
+                       {.fixed_split = true, .prefill_grid_size = 3})
+                .message(),
+            "plan: want one kernel for all rows of a fixed split, got a second one for chunks");
 }
 
 TEST(CudaAttentionPlanTest, TooManyPartialRowsAreRefusedByNumber) {

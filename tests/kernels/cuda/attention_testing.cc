@@ -42,8 +42,8 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
              << ", cache " << Name(c.cache_dtype.value_or(c.dtype)) << ", " << ToString(c.pattern)
              << ", soft_cap " << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi
              << (c.alibi_is_rounded ? " rounded" : "") << ", sinks " << c.sinks << ", second_half "
-             << c.second_half << ", fixed_split_keys " << c.fixed_split_keys << ", shared "
-             << ::testing::PrintToString(c.shared);
+             << c.second_half << ", fixed_split_keys " << c.fixed_split_keys << ", part_rows "
+             << c.part_rows << ", shared " << ::testing::PrintToString(c.shared);
 }
 
 AttentionBatch::AttentionBatch(const AttentionCase& c)
@@ -85,9 +85,10 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
     };
     const uint64_t seed = seed_of(seq);
     const SharedPrefix* const prefix = prefix_of[static_cast<size_t>(seq)];
+    const int64_t token = int64_t{c.num_heads} * c.head_dim;
     const std::vector<float> query =
-        Normal(2 * seed, int64_t{sequence.query_len} * c.num_heads * c.head_dim);
-    query_.insert(query_.end(), query.begin(), query.end());
+        Normal(2 * seed, (sequence.queries_before + sequence.query_len) * token);
+    query_.insert(query_.end(), query.begin() + sequence.queries_before * token, query.end());
     const int64_t row = int64_t{c.num_kv_heads} * (c.head_dim + c.value_dim());
     const std::vector<float> own_rows = Normal(2 * seed + 1, sequence.context_len * row);
     const std::vector<float> shared_rows =

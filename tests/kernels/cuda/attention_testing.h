@@ -22,6 +22,9 @@ struct AttentionSequence {
   // The seed of the sequence's random numbers. 0 means 1 plus the index of the sequence in the
   // batch. With any other seed, the numbers do not depend on the rest of the batch.
   uint64_t seed = 0;
+  // The number of queries with this seed before those of this step. So the chunks of one sequence
+  // have the queries of the whole sequence.
+  int32_t queries_before = 0;
 };
 
 // Sequences whose first num_keys keys are those of the first one, in its blocks.
@@ -50,6 +53,7 @@ struct AttentionCase {
   // If false, the plan is not told which keys are shared.
   bool shares_keys = true;
   int32_t fixed_split_keys = 0;  // keys of a piece in a fixed split; 0: no fixed split
+  int64_t part_rows = 1 << 17;   // AttentionPlanOptions::part_rows
   // If true, the cache is NaN wherever no query may look: slots past the end or before every
   // window, all slots of a sequence without a query, and the gaps between blocks. Must be false for
   // a kernel that reads such slots and gives them the weight 0.

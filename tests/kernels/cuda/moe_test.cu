@@ -8,12 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/fixed_rows_gemm.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/moe_testing.h"
 
 namespace quire::kernels::cuda {
@@ -163,6 +166,45 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
   }
   RecordProperty("worst", std::to_string(worst));
   EXPECT_GT(worst, 0.0);
+}
+
+// Refuses products whose number of rows is not that of a deterministic backend.
+class FixedRowsDevice final : public testing::ForwardingDevice {
+ public:
+  explicit FixedRowsDevice(std::unique_ptr<Device> device)
+      : ForwardingDevice(*device), device_(std::move(device)) {}
+  absl::Status Gemm(const GemmArgs& args) override {
+    if (args.m != kFixedRows) return absl::InternalError(absl::StrCat(args.m, " rows"));
+    return ForwardingDevice::Gemm(args);
+  }
+
+ private:
+  const std::unique_ptr<Device> device_;
+};
+
+TEST_P(CudaMoeTest, ADeterministicBackendGivesATokenTheBitsOfItAlone) {
+  constexpr DType kType = DType::kBF16;
+  const MixtureShape shape = {.num_experts = 5, .hidden = 64, .intermediate = 96, .num_chosen = 2};
+  constexpr int64_t kTokens = 150;
+  const TestMixture mixture(TypeOf(kType), shape, 1);
+  const std::vector<float> input = Activations(kType, 2, kTokens * shape.hidden);
+  const std::vector<float> residual = Activations(kType, 3, kTokens * shape.hidden);
+  std::vector<float> want;
+  // With less memory, the tokens are processed in several rounds.
+  for (const int64_t scratch_bytes : {1 << 22, 1 << 17}) {
+    const auto backend = *CreateCudaBackend(
+        std::make_unique<FixedRowsDevice>(testing::MakeDevice(GetParam())),
+        {.activation_dtype = kType, .linear_scratch_bytes = scratch_bytes, .deterministic = true});
+    const auto weights = mixture.Prepare(*backend);
+    const std::vector<float> got = RunMixture(*backend, weights, shape, input, residual);
+    if (want.empty()) want = got;
+    EXPECT_EQ(got, want);
+    for (const int64_t t : {0, 127, 128, 149}) {
+      EXPECT_EQ(RunMixture(*backend, weights, shape, RowOf(input, t, shape.hidden),
+                           RowOf(residual, t, shape.hidden)),
+                RowOf(want, t, shape.hidden));
+    }
+  }
 }
 
 // The ids of experts need more than seven bits, and a lane of FindGroupTile looks at five experts.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "kernels/quant/float16.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/cuda/small_integers.h"
 #include "tests/kernels/kernel_testing.h"
 
@@ -174,6 +176,45 @@ TEST_P(PackedGemmTest, AgreesWithDoublesForEveryTypeAndNumberOfTokens) {
   }
   RecordProperty("worst", std::to_string(worst));
   EXPECT_GT(worst, 0.0);
+}
+
+// Counts the kernels that run.
+class KernelLog final : public testing::ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  absl::Status LaunchKernel(const KernelLaunch& launch) override {
+    kernels.insert(launch.kernel);
+    return ForwardingDevice::LaunchKernel(launch);
+  }
+  absl::Status Gemm(const GemmArgs& /*args*/) override {
+    return absl::InternalError("want no product of cuBLASLt");
+  }
+
+  std::set<const void*> kernels;
+};
+
+TEST_P(PackedGemmTest, WithFixedRowsOneKernelGivesATokenItsBitsForAnyNumberOfTokens) {
+  constexpr int64_t kRows = 75, kMostTokens = 40;
+  const WeightType type = WeightType::kQ5_K;
+  const int64_t cols = ColsOf(type);
+  const TestWeight weight = RandomWeight(type, kRows, cols, 1);
+  const CudaWeight prepared = Prepare({&weight}, DType::kBF16);
+  DeviceFloats input(*device_, DType::kBF16, Normal(2, kMostTokens * cols));
+  KernelLog log(*device_);
+  std::vector<float> most;
+  for (const int64_t num_tokens : {40, 33, 17, 16, 9, 8, 1}) {
+    DeviceFloats out(*device_, DType::kF32, num_tokens * kRows);
+    const absl::Status status = Linear(log,
+                                       {.out = out.View({num_tokens, kRows}),
+                                        .input = input.View({num_tokens, cols}),
+                                        .weight = &prepared},
+                                       scratch_, GemmRows::kFixed);
+    ASSERT_TRUE(status.ok()) << status;
+    const std::vector<float> got = out.ToHost();
+    if (most.empty()) most = got;
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), most.begin())) << num_tokens;
+  }
+  EXPECT_EQ(log.kernels.size(), 1u);
 }
 
 // Scales that are powers of two, and activations that are small integers: no rounding anywhere, so

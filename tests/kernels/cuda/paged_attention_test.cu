@@ -114,6 +114,67 @@ TEST(CudaPagedAttentionBatchTest, PiecesOfEqualCutsAreMerged) {
   EXPECT_GT(Attend(*device, c, AttentionBatch(c)).merges[4], 0);
 }
 
+// Computes the last queries of a sequence in one chunk, then in random chunks, many of one token,
+// in a step with another sequence and with other blocks. A row must have the same bits both times.
+TEST(CudaPagedAttentionBatchTest, AFixedSplitGivesARowItsBitsInEveryStep) {
+  constexpr uint64_t kCases = QUIRE_RANDOM_CASES;
+  int num_decodes = 0, num_chunks = 0, num_in_parts = 0;
+  std::set<std::tuple<DType, int32_t, bool>> kernels_seen;
+  for (uint64_t seed = 0; seed < kCases; ++seed) {
+    std::mt19937_64 engine(seed);
+    const auto between = [&](int32_t low, int32_t high) {
+      return std::uniform_int_distribution<int32_t>(low, high)(engine);
+    };
+    AttentionCase c = RandomAttentionCase(seed, kHeadDims, kAttentionRowTiles).attention;
+    if (c.fixed_split_keys == 0) c.fixed_split_keys = 64;
+    if (c.head_dim == 128 && between(0, 1) == 0) c.pattern = AttentionPattern::Blocks(64, 1, 3, 1);
+    const int32_t group = c.num_heads / c.num_kv_heads;
+    const int32_t context_len = between(60, 300);
+    const int32_t num_queries = std::min(context_len, 100 / group + 2);
+    const int32_t start = context_len - num_queries;
+    c.sequences = {{context_len, num_queries, 7}};
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << ": " << c);
+    const AttentionBatch whole(c);
+    const auto device = MakeDevice(kAllThreadOrders[seed % 3], seed);
+    const std::vector<float> want = Attend(*device, c, whole).out;
+    whole.Check(want, AttentionWeights::kRounded);
+
+    AttentionCase parts = c;
+    parts.sequences.clear();
+    for (int32_t first = 0; first < num_queries;) {
+      const int32_t most = num_queries - first;
+      const int32_t count = between(0, 2) > 0 ? 1 : between(1, most);
+      parts.sequences.push_back({start + first + count, count, 7, first});
+      first += count;
+      (count == 1 ? num_decodes : num_chunks) += 1;
+    }
+    parts.sequences.push_back({50, 9, 5});
+    std::ranges::shuffle(parts.sequences, engine);
+    parts.block_size = 16 << between(0, 3);
+    parts.part_rows = between(0, 1) == 0 ? between(1, 400) : c.part_rows;
+    const AttentionBatch batch(parts);
+    const AttentionAnswer got = Attend(*device, parts, batch);
+    num_in_parts += got.row_tiles.size() > 1 ? 1 : 0;
+    for (size_t i = 0; i < parts.sequences.size(); ++i) {
+      const AttentionSequence& part = parts.sequences[i];
+      if (part.seed != 7) continue;
+      const auto row = std::ssize(want) / num_queries;
+      EXPECT_TRUE(SameBits(batch.RowsOf(i, got.out),
+                           {want.begin() + part.queries_before * row,
+                            want.begin() + (part.queries_before + part.query_len) * row}))
+          << "positions " << start + part.queries_before << " on, " << part.query_len;
+    }
+    kernels_seen.insert({c.dtype, c.head_dim, c.pattern.has_holes()});
+    if (HasFailure()) return;
+  }
+  std::printf("%d decodes and %d chunks, %d steps in parts\n", num_decodes, num_chunks,
+              num_in_parts);
+  EXPECT_GT(num_decodes, num_chunks);
+  EXPECT_GT(num_in_parts, 0);
+  if (kCases < 84) return;
+  EXPECT_EQ(kernels_seen.size(), 2u * 8);
+}
+
 TEST(CudaPagedAttentionBatchTest, AFixedSplitOfItsUsualLengthDoesNotDependOnTheBatch) {
   AttentionCase alone{.sequences = {{1100, 1, 7}}, .alibi = true, .fixed_split_keys = 1024};
   AttentionCase many = alone;

@@ -28,6 +28,7 @@ AttentionAnswer Attend(kernels::cuda::Device& device, const AttentionCase& c,
   if (c.fixed_split_keys != 0) {
     options.fixed_split = true;
     options.fixed_split_keys = c.fixed_split_keys;
+    options.part_rows = c.part_rows;
   }
   PagedAttentionOp op(device, options, prefill);
   const auto plan = op.Plan(batch.PlanArgs());
@@ -167,7 +168,10 @@ RandomAttention RandomAttentionCase(uint64_t seed, std::span<const int32_t> head
   } while (pinned_tiles < 4 && group > 16 * pinned_tiles);
   c.num_kv_heads = between(1, 2);
   c.num_heads = c.num_kv_heads * group;
-  if (often()) c.fixed_split_keys = Pick(engine, {64, 128});
+  // A fixed split has only the smallest row tile.
+  if (often() && pinned_tiles == (c.head_dim > 128 ? 2 : 1)) {
+    c.fixed_split_keys = Pick(engine, {64, 128});
+  }
   // With a fixed split, a window has at least 130 keys and a piece at most 128, so the window is
   // cut into pieces. A fixed split is not tested with chunks: a query near the start of its chunk
   // sees too few keys to be cut.

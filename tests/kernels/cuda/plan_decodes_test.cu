@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <rapidcheck.h>
 #include <vector>
 
@@ -54,7 +55,9 @@ Decodes AnyDecodes() {
       *rc::gen::element(AttentionPattern::Window(tokens), AttentionPattern::Chunk(tokens));
   decodes.options = {.grid_size = *rc::gen::element(1, 3, 40, 264),
                      .fixed_split = *rc::gen::arbitrary<bool>(),
-                     .fixed_split_keys = *rc::gen::element(64, 256)};
+                     .fixed_split_keys = *rc::gen::element(64, 256),
+                     // The device makes one part.
+                     .part_rows = std::numeric_limits<int64_t>::max()};
   return decodes;
 }
 
@@ -109,7 +112,7 @@ void CheckMerges(const MadePlan& made, const std::vector<AttentionItem>& items,
     }
     RC_ASSERT(merge.seq == first.seq && merge.kv_head == first.kv_head);
     RC_ASSERT(merge.first_row == first.first_row && merge.num_rows == first.num_rows);
-    RC_ASSERT(merge.partial == first.partial && merge.num_items > 1);
+    RC_ASSERT(merge.partial == first.partial && merge.num_items >= 1);
     for (int32_t piece = 0; piece < merge.num_items; ++piece, ++i) {
       const AttentionItem& item = made.items[i];
       RC_ASSERT(item.seq == first.seq && item.kv_head == first.kv_head);
@@ -183,7 +186,7 @@ TEST(PlanDecodesTest, MorePartialRowsThanAnIndexCountsAreRefused) {
   Decodes decodes = {
       .context_lens = std::vector<int32_t>(1000, 1 << 20),
       .heads = {.num_heads = 64, .num_kv_heads = 1, .key_dim = 128, .value_dim = 128},
-      .options = {.fixed_split = true, .fixed_split_keys = 64}};
+      .options = {.fixed_split = true, .fixed_split_keys = 1024}};
   const std::vector<int32_t> query_lens(1000, 1);
   CudaAttentionPlan plan;
   decodes.options.max_partial_rows = 1000 * 1024 * 64;

@@ -42,8 +42,10 @@ struct DeviceLog {
 
 class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
  public:
-  // `log` must outlive this object.
-  explicit RecordingDevice(DeviceLog& log) : log_(log) {}
+  // `log` must outlive this object. If `sums_depend_on_rows`, the order in which a product adds
+  // depends on its number of rows, as with cuBLASLt.
+  explicit RecordingDevice(DeviceLog& log, bool sums_depend_on_rows = false)
+      : log_(log), sums_depend_on_rows_(sums_depend_on_rows) {}
   absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
     log_.shared_bytes.push_back(launch.config.shared_bytes);
     if (!is_recording_) ++step_.launches;
@@ -51,7 +53,17 @@ class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
   }
   absl::Status Gemm(const kernels::cuda::GemmArgs& args) override {
     log_.products.insert({kernels::RowBucket(args.m), args.n, args.k});
-    return EmulatedDevice::Gemm(args);
+    if (!sums_depend_on_rows_ || args.k < 2) return EmulatedDevice::Gemm(args);
+    // The product of the first columns is rounded to the output's dtype before the rest is added.
+    kernels::cuda::GemmArgs first = args, rest = args;
+    first.k = 1 + args.m % (args.k - 1);
+    const int64_t first_bytes = first.k * SizeOf(args.type);
+    rest.k -= first.k;
+    rest.a = static_cast<const char*>(args.a) + first_bytes;
+    rest.b = static_cast<const char*>(args.b) + first_bytes;
+    rest.accumulate = true;
+    const absl::Status status = EmulatedDevice::Gemm(first);
+    return status.ok() ? EmulatedDevice::Gemm(rest) : status;
   }
   absl::StatusOr<double> SecondsBetween(const kernels::Event& begin,
                                         const kernels::Event& end) override {
@@ -100,6 +112,7 @@ class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
 
  private:
   DeviceLog& log_;
+  const bool sums_depend_on_rows_;
   HostCalls step_;
   bool is_recording_ = false;
 };

@@ -218,6 +218,7 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--cpu_isa ",
                            "--cuda_attention auto|mma|wgmma",
                            "--cuda_shared_prefix",
+                           "--deterministic ",
                            "--threads ",
                            "--kv_cache_mib ",
                            "--block_size ",
