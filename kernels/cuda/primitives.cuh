@@ -21,8 +21,8 @@
 // A misuse ends an emulated launch with an error that names block, thread, file and line. Run the
 // tests of a kernel in all three thread orders, and under AddressSanitizer and ThreadSanitizer.
 //
-// The functions (T is Bf16 or F16, both 16-bit structs; ToFloat also takes float)
-//   float ToFloat(T);  T FromFloat<T>(float);        rounds to nearest even
+// The functions (T is Bf16 or F16, both 16-bit structs)
+//   float ToFloat(T);  T FromFloat<T>(float);        rounds to nearest even; also E4M3 and float
 //   uint32_t Pack2<T>(float low, float high);  float2 Unpack2<T>(uint32_t);
 //   V LoadReadOnly<V>(const void*);  void StoreVector<V>(void*, V);      4, 8 or 16 bytes, aligned
 //   uint32_t AndOr(word, mask, bits)                 (word & mask) | bits, in one instruction

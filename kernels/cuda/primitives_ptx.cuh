@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/element_types.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/quant/float8.h"
 
 namespace quire::kernels::cuda {
 
@@ -32,10 +33,14 @@ __device__ __forceinline__ float ToFloat(F16 value) {
   return result;
 }
 
+__device__ __forceinline__ float ToFloat(E4M3 value) { return E4M3ToF32(value.bits); }
+
 template <typename T>
 __device__ __forceinline__ T FromFloat(float value) {
   if constexpr (std::is_same_v<T, float>) {
     return value;
+  } else if constexpr (std::is_same_v<T, E4M3>) {
+    return {F32ToE4M3(value)};
   } else {
     T result;
     if constexpr (std::is_same_v<T, Bf16>) {

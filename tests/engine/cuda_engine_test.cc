@@ -11,8 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "base/strings.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulator/emulated_device.h"
 #include "tests/kernels/cuda/recording_device.h"
@@ -33,15 +35,21 @@ using testing::HarnessOptions;
 using testing::RandomIds;
 using testing::RecordingDevice;
 
-class CudaEngineTest : public ::testing::TestWithParam<DType> {
+struct Types {
+  DType activations, cache;
+};
+
+class CudaEngineTest : public ::testing::TestWithParam<Types> {
  protected:
-  // Returns options for the test's dtype. A step has room for a whole prompt of these tests,
+  static DType activations() { return GetParam().activations; }
+
+  // Returns options for the test's dtypes. A step has room for a whole prompt of these tests,
   // because splitting a prompt into chunks would change the last bits of attention on tensor cores.
   HarnessOptions Options(HarnessOptions options = {}) {
-    const DType dtype = GetParam();
+    const DType dtype = activations();
     options.max_num_batched_tokens = std::max(options.max_num_batched_tokens, 256);
     options.head_dim = head_dim_;
-    options.kv_dtype = dtype;
+    options.kv_dtype = GetParam().cache;
     options.make_backend = [this, dtype] {
       return *kernels::cuda::CreateCudaBackend(std::make_unique<RecordingDevice>(log_),
                                                {.activation_dtype = dtype,
@@ -82,7 +90,7 @@ GenerateParams SampledParams(TokenIds prompt, int32_t max_tokens, uint64_t seed)
 
 TEST_P(CudaEngineTest, RunsTheKernelThatItsTypesHave) {
   Alone(GreedyParams(RandomIds(20, 1), 2));
-  if (GetParam() == DType::kF32) {
+  if (activations() == DType::kF32) {
     EXPECT_EQ(NumTensorCoreLaunches(), 0);
   } else {
     EXPECT_GE(NumTensorCoreLaunches(), 2 * 2);  // 2 layers, 2 steps
@@ -300,7 +308,7 @@ TEST_P(CudaEngineTest, PromptsOnWgmmaAloneAsAmongOthers) {
   constexpr int64_t kMoreThanOthers = 60 << 10;
   EXPECT_EQ(std::ranges::count_if(log_.shared_bytes,
                                   [](int64_t bytes) { return bytes > kMoreThanOthers; }) >= 2,
-            GetParam() != DType::kF32);
+            activations() != DType::kF32);
   EXPECT_EQ(alone.token_ids, on_mma.token_ids);
   const auto harness = Make();
   ExpectSameAmongOthers(*harness, params, alone);
@@ -312,10 +320,10 @@ TEST_P(CudaEngineTest, LayersWithOtherHeadsAloneAsAmongOthersAndAfterAHit) {
   const GenerateParams params = SampledParams(RandomIds(37, 1), 12, 42);
   const auto make = [&] { return EngineHarness::TinyUneven(Options()); };
   const CollectingSink::Sample alone = make()->Generate(params);
-  EXPECT_EQ(NumTensorCoreLaunches() > 0, GetParam() != DType::kF32);
+  EXPECT_EQ(NumTensorCoreLaunches() > 0, activations() != DType::kF32);
   const auto harness = make();
   ExpectSameAmongOthers(*harness, params, alone);
-  if (GetParam() == DType::kF32) {
+  if (activations() == DType::kF32) {
     ExpectSame(harness->Generate(params), alone);
     EXPECT_GT(harness->engine().stats().prompt_tokens_cached, 0);
     EXPECT_GT(harness->engine().stats().block_copies, 0);
@@ -345,7 +353,7 @@ TEST_P(CudaEngineTest, APrefixIsFoundAgain) {
   const auto sink = harness->Submit(params);
   ASSERT_TRUE(sink->WaitFinished());
   EXPECT_EQ(sink->summary().usage.cached_tokens, 49);
-  if (GetParam() == DType::kF32) {
+  if (activations() == DType::kF32) {
     ExpectSame(sink->sample(), cold);
   } else {
     EXPECT_EQ(sink->sample().token_ids, cold.token_ids);
@@ -361,7 +369,7 @@ TEST_P(CudaEngineTest, PreemptionChangesNothing) {
     SCOPED_TRACE(i);
     ASSERT_TRUE(sinks[i]->WaitFinished());
     const CollectingSink::Sample alone = Alone(all[i]);
-    if (GetParam() == DType::kF32) {
+    if (activations() == DType::kF32) {
       ExpectSame(sinks[i]->sample(), alone);
     } else {
       EXPECT_EQ(sinks[i]->sample().token_ids.size(), alone.token_ids.size());
@@ -433,14 +441,26 @@ TEST_P(CudaEngineTest, ACancelledRequestLeavesNothing) {
   harness->ExpectIdleIsEmpty();
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, CudaEngineTest, ::testing::Values(DType::kF32, DType::kBF16),
-                         [](const auto& type) { return std::string(Name(type.param)); });
-INSTANTIATE_TEST_SUITE_P(Types, DividedAttentionTest, ::testing::Values(DType::kBF16));
+INSTANTIATE_TEST_SUITE_P(Types, CudaEngineTest,
+                         ::testing::Values(Types{DType::kF32, DType::kF32},
+                                           Types{DType::kBF16, DType::kBF16},
+                                           Types{DType::kF32, DType::kF8E4M3}),
+                         [](const auto& types) {
+                           return absl::StrCat(base::ToAbsl(Name(types.param.activations)),
+                                               "_cache_", base::ToAbsl(Name(types.param.cache)));
+                         });
+INSTANTIATE_TEST_SUITE_P(Types, DividedAttentionTest,
+                         ::testing::Values(Types{DType::kBF16, DType::kBF16}));
 
-TEST(CudaTokensTest, AreTheCpusInFloat32) {
+class CudaTokensTest : public ::testing::TestWithParam<DType> {};
+
+// Float32 activations of the two backends differ in their last bits. Now and then such a difference
+// moves an element of an fp8 cache to a neighbouring number, and no draw of this test depends on
+// it.
+TEST_P(CudaTokensTest, AreTheCpusInFloat32) {
   for (const uint64_t seed : {1, 2}) {
     const GenerateParams params = SampledParams(RandomIds(37, 1), 60, seed);
-    const HarnessOptions on_cpu{.kv_dtype = DType::kF32};
+    const HarnessOptions on_cpu{.kv_dtype = GetParam()};
     HarnessOptions on_cuda = on_cpu;
     on_cuda.make_backend = [] {
       return *kernels::cuda::CreateCudaBackend(
@@ -450,6 +470,8 @@ TEST(CudaTokensTest, AreTheCpusInFloat32) {
               EngineHarness::TinyLlama(on_cpu)->Generate(params).token_ids);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Caches, CudaTokensTest, ::testing::Values(DType::kF32, DType::kF8E4M3));
 
 }  // namespace
 }  // namespace quire::engine

@@ -13,6 +13,7 @@
 #include "kernels/cuda/emulator/runtime.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/quant/float16.h"
+#include "kernels/quant/float8.h"
 
 namespace quire::kernels::cuda {
 
@@ -36,6 +37,7 @@ T* DynamicShared() {
 inline float ToFloat(float value) { return value; }
 inline float ToFloat(Bf16 value) { return Bf16ToF32(value.bits); }
 inline float ToFloat(F16 value) { return F16ToF32(value.bits); }
+inline float ToFloat(E4M3 value) { return E4M3ToF32(value.bits); }
 
 template <typename T>
 T FromFloat(float value) {
@@ -43,6 +45,8 @@ T FromFloat(float value) {
     return value;
   } else if constexpr (std::is_same_v<T, Bf16>) {
     return {F32ToBf16(value)};
+  } else if constexpr (std::is_same_v<T, E4M3>) {
+    return {F32ToE4M3(value)};
   } else {
     return {F32ToF16(value)};
   }
