@@ -75,6 +75,15 @@ __device__ __forceinline__ uint32_t AndOr(uint32_t word, uint32_t mask, uint32_t
   return result;
 }
 
+template <int kFirst>
+__device__ __forceinline__ uint32_t SignExtend(uint32_t word) {
+  static_assert(kFirst == 0 || kFirst == 1);
+  uint32_t result;
+  // 8 in a selector's nibble takes a byte's sign instead of its bits.
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(result) : "r"(word), "n"(kFirst == 0 ? 0xa280 : 0xb391));
+  return result;
+}
+
 __device__ __forceinline__ float Exp2(float value) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));

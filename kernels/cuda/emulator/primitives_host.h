@@ -65,6 +65,16 @@ float2 Unpack2(uint32_t pair) {
 
 inline uint32_t AndOr(uint32_t word, uint32_t mask, uint32_t bits) { return (word & mask) | bits; }
 
+template <int kFirst>
+uint32_t SignExtend(uint32_t word) {
+  static_assert(kFirst == 0 || kFirst == 1);
+  const auto extended = [word](int byte) {
+    const auto value = static_cast<int8_t>(word >> (8 * byte) & 0xff);
+    return static_cast<uint32_t>(static_cast<uint16_t>(value));
+  };
+  return extended(kFirst) | extended(kFirst + 2) << 16;
+}
+
 inline float Exp2(float value) { return std::exp2(value); }
 inline float Log2(float value) { return std::log2(value); }
 inline float Reciprocal(float value) { return 1.0f / value; }

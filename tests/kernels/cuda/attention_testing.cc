@@ -36,7 +36,8 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << ", heads " << c.num_heads << "/" << c.num_kv_heads << " of " << c.head_dim << "/"
              << c.value_dim() << ", block_size " << c.block_size << ", " << Name(c.dtype)
              << ", cache " << Name(c.cache_dtype.value_or(c.dtype)) << ", " << ToString(c.pattern)
-             << ", soft_cap " << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi
+             << ", cache_deviation " << c.cache_deviation << ", soft_cap " << c.soft_cap
+             << ", scale " << c.scale << ", alibi " << c.alibi
              << (c.alibi_is_rounded ? " rounded" : "") << ", sinks " << c.sinks << ", second_half "
              << c.second_half << ", fixed_split_keys " << c.fixed_split_keys;
 }
@@ -69,7 +70,8 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
         Normal(2 * seed, int64_t{sequence.query_len} * c.num_heads * c.head_dim);
     query_.insert(query_.end(), query.begin(), query.end());
     const int64_t row = int64_t{c.num_kv_heads} * (c.head_dim + c.value_dim());
-    const std::vector<float> rows = Normal(2 * seed + 1, sequence.context_len * row);
+    const std::vector<float> rows =
+        Normal(2 * seed + 1, sequence.context_len * row, c.cache_deviation);
     const int32_t first_position = sequence.context_len - sequence.query_len;
     // Returns true if a query head of `kv_head` sees `key` in this step.
     const auto is_seen = [&](int64_t key, int64_t kv_head) {
@@ -106,7 +108,8 @@ kernels::AttentionPlanArgs AttentionBatch::PlanArgs() const {
   return {.context_lens = context_lens_,
           .query_lens = query_lens_,
           .heads = {case_.num_heads, case_.num_kv_heads, case_.head_dim, case_.value_dim()},
-          .pattern = case_.pattern};
+          .pattern = case_.pattern,
+          .cache_dtype = cache_dtype_};
 }
 
 std::vector<float> AttentionBatch::RowsOf(size_t seq, const std::vector<float>& out) const {
@@ -212,11 +215,11 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   double relative = 2 * score_error + (1.2 * keys + 64) * kEpsilon;
   double of_weight = 0.0;
   if (weights == AttentionWeights::kRounded) {
-    relative += Rounding(cache_dtype_);
+    relative += Rounding(case_.dtype);
     // Rounding a weight below the normal numbers of f16 errs by up to 2^-25. The output is divided
     // by the sum of the weights. The sum is at least 1, because the largest weight is 1, so the
     // division does not increase the error.
-    if (cache_dtype_ == DType::kF16) of_weight = 0x1p-25;
+    if (case_.dtype == DType::kF16) of_weight = 0x1p-25;
   }
   double worst = 0.0;
   for (size_t d = 0; d < want.size(); ++d) {
