@@ -35,6 +35,7 @@ ATTENTION = ("kernels/cuda/paged_attention.cu", "kernels/cuda/attention_plan.cc"
 KERNELS = {
     "primitives": Kernel(("kernels/cuda/primitives.cuh",), ("primitives", "hopper_primitives")),
     "paged_attention": Kernel(ATTENTION, ("paged_attention",)),
+    "fp8_attention": Kernel((*ATTENTION, "kernels/cuda/fp8_attention.cu"), ("fp8_attention",)),
     "prefill_attention": Kernel((*ATTENTION, "kernels/cuda/prefill_attention.cu"), ("prefill_attention",)),
     "attn_merge": Kernel(ATTENTION, ("attn_merge", "paged_attention")),
     "attention_reference": Kernel(("kernels/cuda/attention_reference.cu", "kernels/ops/paged_attention.cc"),

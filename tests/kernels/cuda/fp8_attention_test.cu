@@ -180,10 +180,11 @@ TEST(Fp8AttentionTest, NanOfAKeyOrAValueReachesTheRowsThatSeeIt) {
     for (const int32_t num_heads : {4, 20, 64}) {
       for (const bool is_key : {true, false}) {
         for (const uint8_t nan : {uint8_t{0x7f}, uint8_t{0xff}}) {
-          for (const int64_t key : {0, 70, 149}) {
+          // Keys in both halves of 16, and elements in both halves of 32.
+          for (const auto& [key, d] : {std::pair(0, 3), {9, 20}, {70, 45}, {77, 2}, {149, 22}}) {
             OneKvHead tensors(dtype, num_heads, {{150, 1}, {90, 3}});
             EXPECT_FALSE(AnyNan(tensors.Attend()));
-            tensors.Set(is_key, 0, key, (key * 7 + 3) % OneKvHead::kHeadDim, nan);
+            tensors.Set(is_key, 0, key, d, nan);
             const std::vector<float> out = tensors.Attend();
             ASSERT_TRUE(AllNan(tensors.RowsOf(0, out))) << num_heads << " " << is_key << " " << key;
             ASSERT_FALSE(AnyNan(tensors.RowsOf(1, out)));
