@@ -260,9 +260,9 @@ class SourcesTest(unittest.TestCase):
             launches |= dict(reversed(launch) for launch in
                              re.findall(r"\.shared_bytes = (\w+)\},\s*&(\w+)", text))
         self.assertGreaterEqual(len(launches), 4)
-        # Leaves out the kernels whose launches compute the bytes: AttnKernel and PrefillAttnKernel, from kInstances,
-        # PackedGemmKernel, from its shape, and PlanDecodesKernel, from the number of sequences.
-        computed = ("AttnKernel", "PackedGemmKernel", "PlanDecodesKernel", "PrefillAttnKernel")
+        # Leaves out the kernels whose launches compute the bytes: AttnKernel, Fp8AttnKernel and PrefillAttnKernel, from
+        # kInstances, PackedGemmKernel, from its shape, and PlanDecodesKernel, from the number of sequences.
+        computed = ("AttnKernel", "Fp8AttnKernel", "PackedGemmKernel", "PlanDecodesKernel", "PrefillAttnKernel")
         known = {kernel: expression for kernel, (_, expression) in resources.DYNAMIC_SHARED.items()
                  if kernel not in computed}
         self.assertEqual(launches, known)
