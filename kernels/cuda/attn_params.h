@@ -29,9 +29,11 @@ struct AttnParams {
   uint32_t block_bytes;               // from one block of kv to the next
   int num_heads, group, log2_block_size, max_blocks;
   AttentionPattern pattern;
-  float scale;     // the op's scale times log2(e); with a soft cap, the op's scale / soft_cap
-  float soft_cap;  // 0: no soft cap
-  float value_factor;  // of the products with an fp8 cache; unused with others
+  // The op's scale times log2(e), or with a soft cap, the op's scale / soft_cap; with an fp8 cache,
+  // also times E4M3In<T>::kFactor (attn_fp8.cuh).
+  float scale;
+  float soft_cap;      // 0: no soft cap
+  float value_factor;  // of the output with an fp8 cache: kFactor; unused with others
 };
 
 }  // namespace quire::kernels::cuda
