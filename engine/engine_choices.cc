@@ -1,23 +1,28 @@
 #include "engine/engine_choices.h"
 
 #include <algorithm>
+#include <initializer_list>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "base/logging.h"
+#include "base/strings.h"
 
 namespace quire::engine {
 namespace {
 
 using kernels::DType;
 
-// Returns the dtype that `name` stands for, or an error that calls the option `what`.
-absl::StatusOr<DType> DtypeOf(const std::string& what, const std::string& name) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+// Returns the one of `dtypes` that `name` stands for, or an error that calls the option `what`.
+absl::StatusOr<DType> DtypeOf(const std::string& what, const std::string& name,
+                              std::initializer_list<DType> dtypes) {
+  std::string want = "auto";
+  for (const DType dtype : dtypes) {
     if (name == kernels::Name(dtype)) return dtype;
+    absl::StrAppend(&want, "|", base::ToAbsl(kernels::Name(dtype)));
   }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s: want auto, f32, f16 or bf16, got \"%s\"", what, name));
+  return absl::InvalidArgumentError(absl::StrFormat("%s: want %s, got \"%s\"", what, want, name));
 }
 
 // The default of max_num_batched_tokens. A larger step does not make prefill faster, but makes a
@@ -48,7 +53,7 @@ absl::StatusOr<DType> ChooseActivationDtype(const EngineConfig& config, const Mo
     return absl::InvalidArgumentError(absl::StrFormat(
         "dtype: want auto or f32, in which the CPU computes, got \"%s\"", config.dtype));
   }
-  return DtypeOf("dtype", config.dtype);
+  return DtypeOf("dtype", config.dtype, {DType::kF32, DType::kF16, DType::kBF16});
 }
 
 absl::StatusOr<kernels::DType> ChooseKvDtype(const std::string& name, const ModelConfig& config,
@@ -62,7 +67,8 @@ absl::StatusOr<kernels::DType> ChooseKvDtype(const std::string& name, const Mode
     // other models get an f16 cache, which takes half the memory.
     return config.weight_type == "F32" ? kernels::DType::kF32 : kernels::DType::kF16;
   }
-  return DtypeOf("kv_dtype", name);
+  if (name == "fp8") return DType::kF8E4M3;
+  return DtypeOf("kv_dtype", name, {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3});
 }
 
 absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelConfig& model,

@@ -28,8 +28,8 @@ struct EngineConfig {
   bool deterministic = false;           // kernels/backend_registry.h
   int32_t threads = 0;                  // 0: physical cores within affinity and quota
   std::string weights = "packed";       // packed | mapped; both compute the same bits
-  // auto | f32 | f16 | bf16. auto: the dtype of the backend's activations if that has 16 bits;
-  // otherwise f32 for F32 weights, and f16 for all other weights.
+  // auto | f32 | f16 | bf16 | fp8_e4m3, or fp8 for short. auto: the dtype of the backend's
+  // activations if that has 16 bits; otherwise f32 for F32 weights, and f16 for all other weights.
   std::string kv_dtype = "auto";
   // 0: room for max_num_seqs contexts of max_model_len tokens, but at most 25 % of the available
   // memory; on a device: what gpu_memory_utilization leaves

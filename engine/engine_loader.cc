@@ -101,7 +101,7 @@ absl::Status CheckAttentionIsFast(const kernels::Backend& backend, kernels::DTyp
   base::Log(base::LogLevel::kWarning, "engine",
             "attention runs on a plain kernel, many times slower: the fast ones want activations "
             "and KV cache of one dtype, f16 or bf16, and keys and values of a usual head_dim; with "
-            "block-sparse layers, of 128",
+            "block-sparse layers, of 128; an fp8 cache, of 64, 128 or 256",
             {{"activations", kernels::Name(backend.activation_dtype())},
              {"kv_dtype", kernels::Name(kv_dtype)},
              {"layer", slow - model.layers.begin()},

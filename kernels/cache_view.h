@@ -14,7 +14,7 @@
 namespace quire::kernels {
 
 struct CacheView {
-  TensorView keys;    // [num_blocks, num_kv_heads, block_size, key_dim]  f32|f16|bf16
+  TensorView keys;    // [num_blocks, num_kv_heads, block_size, key_dim]  f32|f16|bf16|fp8_e4m3
   TensorView values;  // [num_blocks, num_kv_heads, block_size, value_dim]  dtype of keys
 
   CacheView() = default;

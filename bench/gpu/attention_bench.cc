@@ -133,8 +133,8 @@ absl::Status PreparedAttention::Prepare(void* cache) {
   ASSIGN_OR_RETURN(query_starts_, Upload(device_, starts));
   args_.out = TensorView(out_.data(), DType::kBF16, {num_tokens, c_.num_heads, c_.head_dim});
   args_.query = TensorView(query_.data(), DType::kBF16, {num_tokens, c_.num_heads, c_.head_dim});
-  args_.kv_cache =
-      TensorView(cache, DType::kBF16, {num_blocks, 2, c_.num_kv_heads, c_.block_size, c_.head_dim});
+  args_.kv_cache = TensorView(cache, c_.fp8 ? DType::kF8E4M3 : DType::kBF16,
+                              {num_blocks, 2, c_.num_kv_heads, c_.block_size, c_.head_dim});
   args_.block_table = TensorView(block_table_.data(), DType::kI32, {num_seqs, max_blocks});
   args_.context_lens = TensorView(context_lens_.data(), DType::kI32, {num_seqs});
   args_.query_starts = TensorView(query_starts_.data(), DType::kI32, {num_seqs + 1});
@@ -161,6 +161,7 @@ absl::Status PreparedAttention::Plan() {
                      op_.Plan({.context_lens = c_.context_lens,
                                .query_lens = c_.query_lens,
                                .heads = {c_.num_heads, c_.num_kv_heads, c_.head_dim, c_.head_dim},
+                               .cache_dtype = args_.kv_cache.dtype(),
                                .shared_seqs = seqs,
                                .shared_keys = shared}));
     seconds.push_back(Now() - begin);
@@ -245,12 +246,14 @@ void AttentionBench::Forget() {
   prepared_.reset();
 }
 
-absl::Status AttentionBench::GrowCache(int64_t bytes) {
-  if (cache_.bytes() >= bytes) return absl::OkStatus();
+absl::Status AttentionBench::GrowCache(bool fp8, int64_t bytes) {
+  DeviceBuffer& cache = fp8 ? fp8_cache_ : cache_;
+  if (cache.bytes() >= bytes) return absl::OkStatus();
   // The old cache is released first, because there may be no memory for both.
-  cache_ = DeviceBuffer();
-  ASSIGN_OR_RETURN(cache_, device_.Allocate(bytes));
-  return FillRandom(device_, cache_.data(), DType::kBF16, bytes / 2, kCacheAmplitude, 5);
+  cache = DeviceBuffer();
+  ASSIGN_OR_RETURN(cache, device_.Allocate(bytes));
+  const DType dtype = fp8 ? DType::kF8E4M3 : DType::kBF16;
+  return FillRandom(device_, cache.data(), dtype, bytes / SizeOf(dtype), kCacheAmplitude, 5);
 }
 
 Row AttentionBench::Describe(const AttentionCase& c) const {
@@ -263,16 +266,20 @@ Row AttentionBench::Describe(const AttentionCase& c) const {
 
 std::vector<Row> AttentionBench::Run(const AttentionGroup& group) {
   Forget();
-  int64_t bytes = 0;
-  for (const AttentionCase& c : group) bytes = std::max(bytes, KvElements(c) * 2);
-  const absl::Status grown = GrowCache(bytes);
+  absl::Status grown;
+  for (const bool fp8 : {false, true}) {
+    int64_t bytes = 0;
+    for (const AttentionCase& c : group) bytes = std::max(bytes, c.fp8 == fp8 ? KvBytes(c) : 0);
+    if (bytes > 0) grown.Update(GrowCache(fp8, bytes));
+  }
   std::vector<std::unique_ptr<PreparedAttention>> prepared(group.size());
   std::vector<Variant> variants;
   for (size_t i = 0; i < group.size(); ++i) {
     Variant& variant = variants.emplace_back(Variant{Describe(group[i]), {}});
     const auto prepare = [&]() -> absl::Status {
       RETURN_IF_ERROR(grown);
-      ASSIGN_OR_RETURN(prepared[i], PreparedAttention::Create(device_, group[i], cache_.data()));
+      ASSIGN_OR_RETURN(prepared[i],
+                       PreparedAttention::Create(device_, group[i], CacheOf(group[i])));
       variant.row.more["plan_us"] = prepared[i]->plan_seconds() * 1e6;
       variant.row.more["merges"] = prepared[i]->plan().merges().size();
       return prepared[i]->Check(variant.row.more);
@@ -287,8 +294,8 @@ Row AttentionBench::RunMerge(const AttentionCase& c) {
   Row row = {.suite = "merge", .name = absl::StrCat("merge of ", Name(c))};
   const auto run = [&]() -> absl::Status {
     Forget();
-    RETURN_IF_ERROR(GrowCache(KvElements(c) * 2));
-    ASSIGN_OR_RETURN(const auto prepared, PreparedAttention::Create(device_, c, cache_.data()));
+    RETURN_IF_ERROR(GrowCache(c.fp8, KvBytes(c)));
+    ASSIGN_OR_RETURN(const auto prepared, PreparedAttention::Create(device_, c, CacheOf(c)));
     ASSIGN_OR_RETURN(const auto merge, MergeCase::Create(device_, prepared->plan()));
     row.work = merge->work();
     row.floor_seconds = FloorSeconds(row.work, ceilings_);
@@ -308,8 +315,8 @@ Row AttentionBench::Sample(const AttentionCase& c) {
   const auto sample = [&]() -> absl::Status {
     if (sampled_ != row.name) {
       Forget();
-      RETURN_IF_ERROR(GrowCache(KvElements(c) * 2));
-      ASSIGN_OR_RETURN(prepared_, PreparedAttention::Create(device_, c, cache_.data()));
+      RETURN_IF_ERROR(GrowCache(c.fp8, KvBytes(c)));
+      ASSIGN_OR_RETURN(prepared_, PreparedAttention::Create(device_, c, CacheOf(c)));
       RETURN_IF_ERROR(prepared_->Check(row.more));
       ASSIGN_OR_RETURN(recording_, device_.Record([this] { return prepared_->Enqueue(); }));
       sampled_ = row.name;

@@ -36,14 +36,16 @@ class AttentionBench {
   // Releases the case that Sample keeps. Must be called before GrowCache replaces the cache that
   // the case uses.
   void Forget();
-  // Replaces a cache smaller than `bytes` by one of `bytes`, filled with random keys and values.
-  absl::Status GrowCache(int64_t bytes);
+  // Replaces the cache of bf16, or of fp8, if it is smaller than `bytes`, by one of `bytes`, filled
+  // with random keys and values.
+  absl::Status GrowCache(bool fp8, int64_t bytes);
+  void* CacheOf(const AttentionCase& c) { return (c.fp8 ? fp8_cache_ : cache_).data(); }
   Row Describe(const AttentionCase& c) const;
 
   kernels::cuda::Device& device_;
   Stopwatch& stopwatch_;
   const Ceilings ceilings_;
-  kernels::DeviceBuffer cache_;
+  kernels::DeviceBuffer cache_, fp8_cache_;
   std::string sampled_;  // the name of the case in the next two members
   std::unique_ptr<PreparedAttention> prepared_;
   std::unique_ptr<kernels::Recording> recording_;

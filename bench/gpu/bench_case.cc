@@ -42,6 +42,13 @@ AttentionGroup Variants(const AttentionCase& base, const std::vector<int32_t>& b
   return group;
 }
 
+// Returns the group and, as its last case, the first one with a cache of fp8.
+AttentionGroup WithFp8(AttentionGroup group) {
+  group.push_back(group.front());
+  group.back().fp8 = true;
+  return group;
+}
+
 // Returns the variants of a prefill, on both kernels.
 AttentionGroup PrefillVariants(const AttentionCase& base, const std::vector<int32_t>& block_sizes) {
   AttentionGroup group = Variants(base, block_sizes);
@@ -71,7 +78,8 @@ std::vector<AttentionGroup> FullGroups() {
     groups.push_back(Variants(Ragged(63, 512, 131072, heads), decode_blocks));
     for (const int32_t batch : {64, 1, 256, 8}) {
       for (const int32_t context : {8192, 1024, 32768}) {
-        groups.push_back(Variants(Uniform("decode", batch, 1, context, heads), decode_blocks));
+        groups.push_back(
+            WithFp8(Variants(Uniform("decode", batch, 1, context, heads), decode_blocks)));
       }
     }
     groups.push_back(Variants(Uniform("decode", 1, 1, 131072, heads), decode_blocks));
@@ -83,7 +91,8 @@ std::vector<AttentionGroup> FullGroups() {
   }
   for (const Heads heads : {kLlama3, kMha}) {
     for (const int32_t length : {8192, 1024, 32768}) {
-      groups.push_back(PrefillVariants(Uniform("prefill", 1, length, length, heads), {16, 64}));
+      groups.push_back(
+          WithFp8(PrefillVariants(Uniform("prefill", 1, length, length, heads), {16, 64})));
     }
     groups.push_back(PrefillVariants(Uniform("prefill", 1, 512, 8192, heads), {16, 64}));
   }
@@ -96,7 +105,7 @@ std::vector<AttentionGroup> FullGroups() {
 std::vector<AttentionGroup> TinyGroups() {
   constexpr Heads kGrouped = {4, 2};
   std::vector<AttentionGroup> groups = {
-      Variants(Uniform("decode", 3, 1, 70, kGrouped), {16, 32}),
+      WithFp8(Variants(Uniform("decode", 3, 1, 70, kGrouped), {16, 32})),
       Variants(Ragged(3, 20, 600, kGrouped), {16}),
       Forks(3, 128, 20, kGrouped),
       PrefillVariants(Uniform("prefill", 1, 40, 40, kGrouped), {16}),
@@ -135,7 +144,8 @@ std::string Name(const AttentionCase& c) {
     i = end;
   }
   absl::StrAppend(&name, " ", c.num_heads, "/", c.num_kv_heads, " d", c.head_dim, " bs",
-                  c.block_size, c.alibi ? " alibi" : "", c.wgmma ? " wgmma" : "");
+                  c.block_size, c.alibi ? " alibi" : "", c.wgmma ? " wgmma" : "",
+                  c.fp8 ? " fp8" : "");
   if (c.prefix > 0) absl::StrAppend(&name, " prefix ", c.prefix, c.together ? " together" : "");
   return name;
 }
@@ -149,16 +159,18 @@ nlohmann::ordered_json ShapeToJson(const AttentionCase& c) {
           {"block_size", c.block_size},
           {"alibi", c.alibi},
           {"wgmma", c.wgmma},
+          {"fp8", c.fp8},
           {"prefix", c.prefix},
           {"together", c.together}};
 }
 
 const Expectation& ExpectationOf(const AttentionCase& c) {
+  if (c.fp8) return kFp8Expectation;
   return c.wgmma ? kWgmmaExpectation : c.together ? kTogetherExpectation : kAttentionExpectation;
 }
 
 Work WorkOf(const AttentionCase& c) {
-  constexpr double kElementBytes = 2.0;
+  const auto cache_bytes = static_cast<double>(c.cache_element_bytes());
   double keys = 0.0, queries = 0.0, scores = 0.0;
   for (size_t i = 0; i < c.context_lens.size(); ++i) {
     const double context = c.context_lens[i], query = c.query_lens[i];
@@ -172,7 +184,8 @@ Work WorkOf(const AttentionCase& c) {
     const int32_t num_units = (num_seqs + seqs_of_unit - 1) / seqs_of_unit;
     keys -= static_cast<double>(num_seqs - num_units) * c.prefix;
   }
-  return {.bytes = kElementBytes * 2 * c.head_dim * (keys * c.num_kv_heads + queries * c.num_heads),
+  return {.bytes = 2.0 * c.head_dim *
+                   (cache_bytes * keys * c.num_kv_heads + 2.0 * queries * c.num_heads),
           .flops = 4.0 * scores * c.num_heads * c.head_dim};
 }
 
@@ -182,8 +195,8 @@ int64_t NumBlocks(const AttentionCase& c) {
   return blocks;
 }
 
-int64_t KvElements(const AttentionCase& c) {
-  return NumBlocks(c) * 2 * c.num_kv_heads * c.block_size * c.head_dim;
+int64_t KvBytes(const AttentionCase& c) {
+  return NumBlocks(c) * 2 * c.num_kv_heads * c.block_size * c.head_dim * c.cache_element_bytes();
 }
 
 std::vector<AttentionGroup> AttentionGroups(Size size) {

@@ -42,6 +42,11 @@ inline constexpr Expectation kWgmmaExpectation = {.of_gemm = 0.65, .launch_secon
 
 // A second launch reads the prefix. An estimated 2 us of partial results cross the L2 cache.
 inline constexpr Expectation kTogetherExpectation = {.of_gemm = 0.43, .launch_seconds = 11e-6};
+// With an fp8 cache, a byte of the cache takes three times as many instructions, so less of the
+// read bandwidth is expected, and of a prefill, whose limit they are, half the speed
+// (docs/evidence/gpu-predictions.md).
+inline constexpr Expectation kFp8Expectation = {
+    .of_read = 0.8, .of_gemm = 0.23, .launch_seconds = 6e-6};
 
 // The packed GEMM is predicted to be limited by the instructions that it issues, and with more
 // tokens by the activations that it reads from L2 (docs/evidence/gpu-predictions.md).
@@ -62,14 +67,17 @@ struct AttentionCase {
   int32_t block_size = 16;
   bool alibi = false;
   bool wgmma = false;  // kernels::cuda::PrefillAttention::kWgmma
+  bool fp8 = false;    // a cache of e4m3
   // The first keys of all sequences are in the same blocks; a multiple of block_size and of
   // AttentionPattern::kTileKeys.
   int32_t prefix = 0;
   bool together = false;  // decodes read the prefix together
+
+  int64_t cache_element_bytes() const { return fp8 ? 1 : 2; }
 };
 // Returns a name such as "decode 64x8192 32/8 d128 bs16 alibi". Sequences are written as
-// count x query_len @ context_len, without the query_len where it is 1. " wgmma" is at the end, or
-// " prefix 4096 together".
+// count x query_len @ context_len, without the query_len where it is 1. " wgmma" or " fp8" is at
+// the end, or " prefix 4096 together".
 std::string Name(const AttentionCase& c);
 // Returns the fields of the shape, for another program that measures the same case.
 nlohmann::ordered_json ShapeToJson(const AttentionCase& c);
@@ -80,16 +88,16 @@ const Expectation& ExpectationOf(const AttentionCase& c);
 // of a query and a key that the causal mask keeps.
 Work WorkOf(const AttentionCase& c);
 int64_t NumBlocks(const AttentionCase& c);
-// Returns the number of elements in the cache that holds the case's blocks.
-int64_t KvElements(const AttentionCase& c);
+// Returns the bytes of the cache that holds the case's blocks.
+int64_t KvBytes(const AttentionCase& c);
 
 enum class Size {
   kFull,  // for a GPU
   kTiny,  // small enough to run under the emulator in seconds
 };
 
-// Cases that differ only in block size, ALiBi, kernel and in how they read a prefix. They are
-// measured in turn, so that a change of the device over time affects all of them equally.
+// Cases that differ only in block size, ALiBi, kernel, type of cache and in how they read a prefix.
+// They are measured in turn, so that a change of the device over time affects all of them equally.
 using AttentionGroup = std::vector<AttentionCase>;
 // Returns the groups of a size. The most important cases come first.
 std::vector<AttentionGroup> AttentionGroups(Size size);

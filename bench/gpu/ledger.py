@@ -36,6 +36,7 @@ ATTENTION = ("kernels/cuda/paged_attention.cu", "kernels/cuda/attention_plan.cc"
 KERNELS = {
     "primitives": Kernel(("kernels/cuda/primitives.cuh",), ("primitives", "hopper_primitives")),
     "paged_attention": Kernel(ATTENTION, ("paged_attention",)),
+    "fp8_attention": Kernel((*ATTENTION, "kernels/cuda/fp8_attention.cu"), ("fp8_attention",)),
     "prefill_attention": Kernel((*ATTENTION, "kernels/cuda/prefill_attention.cu"), ("prefill_attention",)),
     "shared_units": Kernel(ATTENTION, ("shared_keys",)),
     "attn_merge": Kernel(ATTENTION, ("attn_merge", "paged_attention")),

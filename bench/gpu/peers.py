@@ -254,7 +254,8 @@ def read_cases(bench: str, text: str, environment: dict) -> list[dict]:
         subprocess.run([bench, "--predict", "--json", str(path)], check=True, stdout=subprocess.DEVNULL,
                        env=environment)
         cases = [json.loads(line) for line in path.read_text().splitlines()]
-    return [case for case in cases if case["block_size"] == BLOCK_SIZE and not case["prefix"] and text in case["name"]]
+    return [case for case in cases if case["block_size"] == BLOCK_SIZE and text in case["name"] and not case["fp8"]
+            and not case["prefix"]]
 
 
 def compare(case: dict, ours, peers: dict, rounds: int, repeats: int, emit):

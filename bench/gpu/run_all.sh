@@ -63,6 +63,7 @@ sanitizer_cases=(
   "memcheck cuda_paged_attention_test Cases/*/0:Cases/*/1:Cases/*/9:Cases/*/10"
   "racecheck cuda_paged_attention_test Cases/*/0:Cases/*/10"
   "synccheck cuda_paged_attention_test Cases/*/0:Cases/*/10"
+  "memcheck cuda_fp8_attention_test *EveryNumber*" "racecheck cuda_fp8_attention_test *EveryNumber*"
   "memcheck cuda_prefill_attention_test Cases/*/0" "synccheck cuda_prefill_attention_test Cases/*/0"
   "memcheck cuda_shared_keys_test Cases/*/0" "racecheck cuda_shared_keys_test Cases/*/0"
   "memcheck cuda_attn_merge_test Orders/*/0" "racecheck cuda_attn_merge_test Orders/*/0"
@@ -72,6 +73,7 @@ sanitizer_cases=(
 # Each entry is a kernel, a suite and a case. Nsight Compute examines the kernel's first launch in that case.
 ncu_cases=(
   "AttnKernel decode decode 64x8192 32/8 d128 bs16" "AttnMergeKernel decode decode 1x131072 32/8 d128 bs16"
+  "Fp8AttnKernel decode decode 64x8192 32/8 d128 bs16 fp8"
   "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16"
   "PrefillAttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16 wgmma"
   "PackedGemmKernel linear linear Q4_K M=1 N=4096 K=14336")

@@ -28,8 +28,14 @@ absl::Status Fill(Device& device, void* data, int64_t count, float amplitude, ui
 
 absl::Status FillRandom(Device& device, void* data, DType dtype, int64_t count, float amplitude,
                         uint32_t seed) {
-  return dtype == DType::kF32 ? Fill<float>(device, data, count, amplitude, seed)
-                              : Fill<Bf16>(device, data, count, amplitude, seed);
+  switch (dtype) {
+    case DType::kF32:
+      return Fill<float>(device, data, count, amplitude, seed);
+    case DType::kF8E4M3:
+      return Fill<E4M3>(device, data, count, amplitude, seed);
+    default:
+      return Fill<Bf16>(device, data, count, amplitude, seed);
+  }
 }
 
 absl::Status ReadAll(Device& device, const void* data, int64_t bytes, void* sink) {

@@ -5,6 +5,7 @@
 namespace quire::bench {
 
 using kernels::cuda::Bf16;
+using kernels::cuda::E4M3;
 using kernels::cuda::FromFloat;
 using kernels::cuda::LoadReadOnly;
 
@@ -23,6 +24,7 @@ struct FillParams {
 
 __device__ __forceinline__ float AsElement(float value, float*) { return value; }
 __device__ __forceinline__ Bf16 AsElement(float value, Bf16*) { return FromFloat<Bf16>(value); }
+__device__ __forceinline__ E4M3 AsElement(float value, E4M3*) { return FromFloat<E4M3>(value); }
 
 template <typename T>
 __global__ void __launch_bounds__(kStreamThreads, kStreamBlocksPerSm)

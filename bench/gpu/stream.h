@@ -12,8 +12,8 @@
 
 namespace quire::bench {
 
-// Enqueues a kernel that fills bf16 or f32 `data` with uniform numbers between -amplitude and
-// amplitude. Each number depends only on `seed` and on its index.
+// Enqueues a kernel that fills bf16, f32 or fp8_e4m3 `data` with uniform numbers between -amplitude
+// and amplitude. Each number depends only on `seed` and on its index.
 absl::Status FillRandom(kernels::cuda::Device& device, void* data, kernels::DType dtype,
                         int64_t count, float amplitude, uint32_t seed);
 

@@ -22,6 +22,7 @@
 #include "kernels/backend_registry.h"
 #include "kernels/ops/attention_tiles.h"
 #include "kernels/quant/float16.h"
+#include "kernels/quant/float8.h"
 
 namespace quire::kernels {
 namespace {
@@ -236,19 +237,24 @@ void BenchMoe(Backend& backend, const Options& options, double bandwidth) {
   }
 }
 
-// Times the attention of one SmolLM2 layer: 9 query heads on 3 KV heads, head_dim 64, f16 cache.
+// Times the attention of one SmolLM2 layer: 9 query heads on 3 KV heads, head_dim 64. The cache is
+// f16, or fp8_e4m3 where the name says so.
 void BenchAttention(Backend& backend, const Options& options, double bandwidth) {
   constexpr int32_t kHeads = 9, kKvHeads = 3, kHeadDim = 64, kBlockSize = 16;
   struct Case {
     int32_t seqs, query_len, context_len;
     AttentionPattern pattern = {};
-    const char* pattern_name = "";
+    const char* name = "";  // of what is unlike the other cases
+    DType cache = DType::kF16;
   };
   constexpr int32_t kMaxBlocks = 32 * 1024 / kBlockSize;
   const int64_t cache_bytes = int64_t{kMaxBlocks} * 2 * kKvHeads * kBlockSize * kHeadDim * 2;
-  const DeviceBuffer cache = *backend.Allocate(cache_bytes);
+  const DeviceBuffer f16_cache = *backend.Allocate(cache_bytes);
+  const DeviceBuffer fp8_cache = *backend.Allocate(cache_bytes / 2);
   for (int64_t i = 0; i < cache_bytes / 2; ++i) {
-    static_cast<uint16_t*>(cache.data())[i] = F32ToF16(static_cast<float>(i % 17) / 17 - 0.5f);
+    const float element = static_cast<float>(i % 17) / 17 - 0.5f;
+    static_cast<uint16_t*>(f16_cache.data())[i] = F32ToF16(element);
+    static_cast<uint8_t*>(fp8_cache.data())[i] = F32ToE4M3(element);
   }
   Activations act(backend, 512, 3072);
   struct Step {
@@ -261,6 +267,8 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
         {1, 1, 8192},
         {16, 1, 128},
         {16, 1, 1024},
+        {1, 1, 8192, {}, " fp8", DType::kF8E4M3},
+        {16, 1, 1024, {}, " fp8", DType::kF8E4M3},
         {1, 64, 64},
         {1, 256, 1024},
         {1, 512, 2048},
@@ -297,12 +305,13 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
       tiles += std::ssize(SeenTiles(c.pattern, rows, AttentionPattern::kTileKeys));
     }
     variants.push_back(
-        {.name = absl::StrCat("attention ", c.seqs, " x ", c.query_len, " of ", c.context_len,
-                              c.pattern_name),
-         .bytes =
-             static_cast<double>(c.seqs * tiles) * AttentionPattern::kTileKeys * 2 * kHeadDim * 2,
+        {.name =
+             absl::StrCat("attention ", c.seqs, " x ", c.query_len, " of ", c.context_len, c.name),
+         .bytes = static_cast<double>(c.seqs * tiles) * AttentionPattern::kTileKeys * 2 * kHeadDim *
+                  SizeOf(c.cache),
          .flops = 4.0 * static_cast<double>(c.seqs * pairs) * kHeadDim,
-         .run = [&backend, &cache, &act, &step, c, blocks] {
+         .run = [&backend, cache = (c.cache == DType::kF16 ? f16_cache : fp8_cache).data(), &act,
+                 &step, c, blocks] {
            const int64_t tokens = int64_t{c.seqs} * c.query_len;
            const auto plan = backend.Plan({.context_lens = step.contexts,
                                            .query_lens = step.queries,
@@ -312,8 +321,8 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
            const absl::Status status = backend.PagedAttention(
                {.out = TensorView(act.out.data(), DType::kF32, {tokens, kHeads, kHeadDim}),
                 .query = TensorView(act.in.data(), DType::kF32, {tokens, kHeads, kHeadDim}),
-                .kv_cache = TensorView(cache.data(), DType::kF16,
-                                       {kMaxBlocks, 2, kKvHeads, kBlockSize, kHeadDim}),
+                .kv_cache =
+                    TensorView(cache, c.cache, {kMaxBlocks, 2, kKvHeads, kBlockSize, kHeadDim}),
                 .block_table = TensorView(step.table.data(), DType::kI32, {c.seqs, blocks}),
                 .context_lens = TensorView(step.contexts.data(), DType::kI32, {c.seqs}),
                 .query_starts = TensorView(step.starts.data(), DType::kI32, {c.seqs + 1}),

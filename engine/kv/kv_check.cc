@@ -24,8 +24,10 @@ bool HasFullExponent(std::span<const std::byte> bytes, Bits exponent) {
   return false;
 }
 
-// Returns true if any value is an infinity or a NaN. Their exponents have every bit set.
+// Returns true if any value is an infinity or a NaN. Their exponents have every bit set. In e4m3,
+// which has no infinity, the mantissa of a NaN has every bit set too.
 bool HasNonFinite(std::span<const std::byte> bytes, DType dtype) {
+  if (dtype == DType::kF8E4M3) return HasFullExponent(bytes, uint8_t{0x7F});
   if (dtype == DType::kF32) return HasFullExponent(bytes, uint32_t{0x7F800000});
   return HasFullExponent(bytes, static_cast<uint16_t>(dtype == DType::kF16 ? 0x7C00 : 0x7F80));
 }

@@ -135,7 +135,7 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
 }
 
 absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& cache) {
-  RETURN_IF_ERROR(device_.Upload(backend_, input, cache.groups()));
+  RETURN_IF_ERROR(device_.Upload(backend_, input, cache));
   for (size_t group = 0; group < input.groups.size(); ++group) {
     const std::vector<kernels::BlockCopy>& copies = input.groups[group].copies;
     if (copies.empty() || cache.groups()[group].layers.empty()) continue;

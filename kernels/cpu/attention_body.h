@@ -461,6 +461,8 @@ void Attention(const AttentionCall& call, const AttentionWork& work) {
       return AttentionKernel<Half>{call, work}.Run();
     case DType::kBF16:
       return AttentionKernel<Brain>{call, work}.Run();
+    case DType::kF8E4M3:
+      return AttentionKernel<E4M3>{call, work}.Run();
     default:
       return AttentionKernel<float>{call, work}.Run();
   }

@@ -111,6 +111,8 @@ void QkvPost(const QkvPostRow& row) {
       return WriteCache<Half>(row);
     case DType::kBF16:
       return WriteCache<Brain>(row);
+    case DType::kF8E4M3:
+      return WriteCache<E4M3>(row);
     default:
       return WriteCache<float>(row);
   }

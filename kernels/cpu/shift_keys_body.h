@@ -30,6 +30,8 @@ void ShiftKeys(const KeyShiftWork& work) {
       return TurnBlock<Half>(work);
     case DType::kBF16:
       return TurnBlock<Brain>(work);
+    case DType::kF8E4M3:
+      return TurnBlock<E4M3>(work);
     default:
       return TurnBlock<float>(work);
   }

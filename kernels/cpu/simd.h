@@ -31,6 +31,10 @@ struct Half {
 struct Brain {
   uint16_t bits;
 };
+// Storage of e4m3.
+struct E4M3 {
+  uint8_t bits;
+};
 
 #if defined(QUIRE_SIMD_AVX512)
 #include "kernels/cpu/simd_avx512.h"
@@ -47,6 +51,31 @@ inline int64_t LargerOf(int64_t a, int64_t b) { return a > b ? a : b; }
 
 inline void Store(Half* p, VecF v) { StoreN(p, v, 16); }
 inline void Store(Brain* p, VecF v) { StoreN(p, v, 16); }
+
+// Rounds as kernels/quant/float8.h does: 448 is the largest number, and an infinity becomes NaN.
+inline uint8_t FloatToE4M3(float value) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  const uint32_t sign = (bits >> 24) & 0x80u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude >= 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+  if (magnitude >= 0x43e00000u) return static_cast<uint8_t>(sign | 0x7eu);
+  if (magnitude < 0x3c800000u) {
+    float sum;
+    __builtin_memcpy(&sum, &magnitude, sizeof(sum));
+    sum += 16384.0f;
+    __builtin_memcpy(&bits, &sum, sizeof(bits));
+    return static_cast<uint8_t>(sign | (bits - 0x46800000u));
+  }
+  const uint32_t odd = (magnitude >> 20) & 1;
+  return static_cast<uint8_t>(sign | ((magnitude - 0x3c000000u + 0x7ffffu + odd) >> 20));
+}
+// A cache is read far more often than it is written, so only loads have vectors of e4m3.
+inline void StoreN(E4M3* p, VecF v, int n) {
+  float lanes[16];
+  Store(lanes, v);
+  for (int i = 0; i < n; ++i) p[i].bits = FloatToE4M3(lanes[i]);
+}
 
 inline float Sum(VecF a) {
   a = Add(a, Down<8>(a));

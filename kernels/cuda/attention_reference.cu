@@ -41,7 +41,7 @@ absl::Status AttentionReference(Device& device, const PagedAttentionArgs& args) 
                                            .alibi_is_rounded = args.alibi_is_rounded};
   const int64_t num_blocks = (num_tokens * num_heads + kReferenceWarps - 1) / kReferenceWarps;
   return WithElementType(args.query.dtype(), [&](auto element) {
-    return WithElementType(cache.dtype(), [&](auto cache_element) {
+    return WithCacheType(cache.dtype(), [&](auto cache_element) {
       return Launch(device,
                     {.grid = {static_cast<unsigned>(num_blocks)},
                      .block = {kReferenceThreads},

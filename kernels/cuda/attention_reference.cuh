@@ -39,7 +39,7 @@ template <typename T, typename Cache>
 __global__ void __launch_bounds__(kReferenceThreads)
     AttentionReferenceKernel(const __grid_constant__ AttentionReferenceParams p) {
   constexpr unsigned kAll = 0xffffffffu;
-  constexpr int kVector = 16 / sizeof(Cache);
+  constexpr int kVector = std::min<int>(8, 16 / sizeof(Cache));  // keys have multiples of 8
   constexpr int kDimsPerLane = kMaxHeadDim / kWarpLanes;
   const int lane = static_cast<int>(threadIdx.x % kWarpLanes);
   const int warp = static_cast<int>(threadIdx.x / kWarpLanes);

@@ -11,9 +11,9 @@ namespace quire::kernels::cuda {
 // all maxima, then all sums.
 template <typename Shape>
 struct WarpResults {
-  // Rows are padded by 8 elements. So the four rows that half a warp accesses at once have
-  // different banks.
-  static constexpr int kStride = Shape::kHeadDim + 8;
+  // Rows are padded by a column tile. So the rows that lanes access at once, four rows of 8 columns
+  // or two rows of 16, have different banks.
+  static constexpr int kStride = Shape::kHeadDim + 4 * Shape::kLaneColumns;
   static constexpr int kRows = Shape::kWarpsForKeys * Shape::kRows;
   static_assert(kRows * (kStride + 2) * 4 <= Shape::kSharedBytes);
 
@@ -28,11 +28,13 @@ struct WarpResults {
 // that this warp stores: own[i] is column tile i * kWarpsForKeys + key_warp. No thread may access
 // the tiles any more. All threads of the block must call this function.
 template <typename Shape>
-__device__ __forceinline__ void AddUpWarps(AttnPlace<Shape> at, OnlineSoftmax& softmax,
-                                           const float (&out)[Shape::kColumnTiles][4],
-                                           float (&own)[Shape::kOwnColumnTiles][4]) {
+__device__ __forceinline__ void AddUpWarps(
+    AttnPlace<Shape> at, OnlineSoftmax& softmax,
+    const float (&out)[Shape::kColumnTiles][2 * Shape::kLaneColumns],
+    float (&own)[Shape::kOwnColumnTiles][2 * Shape::kLaneColumns]) {
   using Results = WarpResults<Shape>;
-  const int column = at.column();
+  constexpr int kLaneColumns = Shape::kLaneColumns, kTileColumns = 4 * kLaneColumns;
+  const int column = at.out_column();
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = at.key_warp * Shape::kRows + at.row() + h * 8;
@@ -42,8 +44,10 @@ __device__ __forceinline__ void AddUpWarps(AttnPlace<Shape> at, OnlineSoftmax& s
     }
 #pragma unroll
     for (int c = 0; c < Shape::kColumnTiles; ++c) {
-      StoreVector(Results::out(row) + c * 8 + column,
-                  make_float2(out[c][h * 2], out[c][h * 2 + 1]));
+      LaneFloats<kLaneColumns> x;
+#pragma unroll
+      for (int j = 0; j < kLaneColumns; ++j) x.at[j] = out[c][h * kLaneColumns + j];
+      StoreVector(Results::out(row) + c * kTileColumns + column, x);
     }
   }
   __syncthreads();
@@ -68,16 +72,16 @@ __device__ __forceinline__ void AddUpWarps(AttnPlace<Shape> at, OnlineSoftmax& s
     for (int i = 0; i < Shape::kOwnColumnTiles; ++i) {
       const int c = i * Shape::kWarpsForKeys + at.key_warp;
       if (!Shape::HasColumnTile(c)) continue;
-      float2 total = make_float2(0.0f, 0.0f);
+      LaneFloats<kLaneColumns> total = {};
 #pragma unroll
       for (int w = 0; w < Shape::kWarpsForKeys; ++w) {
-        const auto x =
-            *reinterpret_cast<const float2*>(Results::out(w * Shape::kRows + row) + c * 8 + column);
-        total.x += weight[w] * x.x;
-        total.y += weight[w] * x.y;
+        const auto x = *reinterpret_cast<const LaneFloats<kLaneColumns>*>(
+            Results::out(w * Shape::kRows + row) + c * kTileColumns + column);
+#pragma unroll
+        for (int j = 0; j < kLaneColumns; ++j) total.at[j] += weight[w] * x.at[j];
       }
-      own[i][h * 2] = total.x;
-      own[i][h * 2 + 1] = total.y;
+#pragma unroll
+      for (int j = 0; j < kLaneColumns; ++j) own[i][h * kLaneColumns + j] = total.at[j];
     }
   }
   __syncthreads();

@@ -13,7 +13,9 @@ template <typename T>
 struct AttnParams {
   T* out;          // [num_tokens, num_heads, head_dim]
   const T* query;  // shape of out
-  const T* kv;     // [num_blocks, 2, num_kv_heads, block_size, head_dim], blocks block_bytes apart
+  // [num_blocks, 2, num_kv_heads, block_size, head_dim], blocks block_bytes apart; elements of T,
+  // or of E4M3 for the kernels of fp8_attention.cuh
+  const void* kv;
   const int32_t* block_table;   // [num_seqs, max_blocks]
   const int32_t* query_starts;  // [num_seqs + 1]
   const float* slopes;          // [num_heads]; null: no ALiBi
@@ -28,8 +30,11 @@ struct AttnParams {
   uint32_t block_bytes;               // from one block of kv to the next
   int num_heads, group, log2_block_size, max_blocks;
   AttentionPattern pattern;
-  float scale;     // the op's scale times log2(e); with a soft cap, the op's scale / soft_cap
-  float soft_cap;  // 0: no soft cap
+  // The op's scale times log2(e), or with a soft cap, the op's scale / soft_cap; with an fp8 cache,
+  // also times E4M3In<T>::kFactor (attn_fp8.cuh).
+  float scale;
+  float soft_cap;      // 0: no soft cap
+  float value_factor;  // of the output with an fp8 cache: kFactor; unused with others
 };
 
 }  // namespace quire::kernels::cuda

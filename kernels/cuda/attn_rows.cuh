@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/attn_params.h"
+#include "kernels/cuda/attn_shape.cuh"
 #include "kernels/cuda/attn_softmax.cuh"
 
 namespace quire::kernels::cuda {
@@ -63,6 +64,20 @@ struct LaneRows {
   }
 };
 
+// Adjacent columns of a row, rounded to T.
+template <int kCount>
+struct alignas(2 * kCount) LaneWords {
+  uint32_t at[kCount / 2];
+};
+
+template <typename T, int kCount>
+__device__ __forceinline__ LaneWords<kCount> PackLane(const LaneFloats<kCount>& x) {
+  LaneWords<kCount> words;
+#pragma unroll
+  for (int j = 0; j < kCount; j += 2) words.at[j / 2] = Pack2<T>(x.at[j], x.at[j + 1]);
+  return words;
+}
+
 // Adds a sink, which is a score without a key, to the sum of a row with this maximum. Returns the
 // factor by which this changes the weights of the keys.
 __device__ __forceinline__ float AddSink(float sink, float maximum, float& sum) {
@@ -75,9 +90,10 @@ __device__ __forceinline__ float AddSink(float sink, float maximum, float& sum) 
 // Stores the column tiles of this warp (AddUpWarps): to the output if the item is a whole unit,
 // else to the partial results. An item of shared keys is never a whole unit.
 template <typename T, typename Shape>
-__device__ __forceinline__ void StoreRows(const AttnParams<T>& p, const AttentionItem& item,
-                                          AttnPlace<Shape> at, OnlineSoftmax softmax,
-                                          const float (&own)[Shape::kOwnColumnTiles][4]) {
+__device__ __forceinline__ void StoreRows(
+    const AttnParams<T>& p, const AttentionItem& item, AttnPlace<Shape> at, OnlineSoftmax softmax,
+    const float (&own)[Shape::kOwnColumnTiles][2 * Shape::kLaneColumns]) {
+  constexpr int kLaneColumns = Shape::kLaneColumns, kTileColumns = 4 * kLaneColumns;
   const int64_t first_token = p.query_starts[item.seq];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -93,16 +109,18 @@ __device__ __forceinline__ void StoreRows(const AttnParams<T>& p, const Attentio
     const int64_t partial_row = int64_t{item.partial} + row_of_item;
     const int64_t out_row = (first_token + query) * p.num_heads + head;
     const int64_t to = (item.partial < 0 ? out_row : partial_row) * Shape::kHeadDim +
-                       at.key_warp * 8 + at.column();
+                       at.key_warp * kTileColumns + at.out_column();
 #pragma unroll
     for (int i = 0; i < Shape::kOwnColumnTiles; ++i) {
       if (!Shape::HasColumnTile(i * Shape::kWarpsForKeys + at.key_warp)) continue;
-      const float x = own[i][h * 2] * inverse, y = own[i][h * 2 + 1] * inverse;
-      const int64_t place = to + i * Shape::kWarpsForKeys * 8;
+      LaneFloats<kLaneColumns> x;
+#pragma unroll
+      for (int j = 0; j < kLaneColumns; ++j) x.at[j] = own[i][h * kLaneColumns + j] * inverse;
+      const int64_t place = to + i * Shape::kWarpsForKeys * kTileColumns;
       if (item.partial < 0) {
-        StoreVector(p.out + place, Pack2<T>(x, y));
+        StoreVector(p.out + place, PackLane<T>(x));
       } else {
-        StoreVector(p.partial_out + place, make_float2(x, y));
+        StoreVector(p.partial_out + place, x);
       }
     }
     if (item.partial >= 0 && at.key_warp == 0 && at.lane % 4 == 0) {

@@ -20,9 +20,8 @@ namespace quire::kernels::cuda {
 // All banks together are 128 bytes wide. Modulo 128 bytes, rows start at only 8 / kPlaces different
 // offsets. Therefore the xor changes after every 8 / kPlaces rows, and takes kPlaces different
 // values.
-template <int kHeadDim>
+template <int kChunks>  // of a row
 __device__ __forceinline__ int SwizzledChunk(int row, int chunk) {
-  constexpr int kChunks = kHeadDim / 8;
   constexpr int kPlaces = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
   return chunk ^ (row / (8 / kPlaces) % kPlaces);
 }
@@ -32,13 +31,16 @@ __device__ __forceinline__ T* StageOfTiles(int stage) {
   return DynamicShared<T>() + stage * 2 * Shape::kTileElements;
 }
 
-// Copies tiles of one item. A thread copies the same chunk of several rows, which are kRowsApart
-// rows apart. So its addresses differ by constants within the 16 keys that share a block of the
-// cache. If the chunks of a row are not a power of two, some threads of each row copy nothing.
+// Copies tiles of one item. T is the type of the cache's elements. A thread copies the same chunk
+// of several rows, which are kRowsApart rows apart. So its addresses differ by constants within the
+// 16 keys that share a block of the cache. If the chunks of a row are not a power of two, some
+// threads of each row copy nothing.
 template <typename T, typename Shape>
 struct TileLoader {
   static constexpr int kHeadDim = Shape::kHeadDim;
-  static constexpr int kThreadsPerRow = static_cast<int>(std::bit_ceil(kHeadDim / 8u));
+  static constexpr int kChunks = Shape::kChunks;
+  static constexpr int kChunkElements = 16 / Shape::kElementBytes;
+  static constexpr int kThreadsPerRow = static_cast<int>(std::bit_ceil(unsigned{kChunks}));
   static constexpr int kRowsApart = kAttnThreads / kThreadsPerRow;
   static constexpr int kRowsPerLookup = std::max(16, kRowsApart);
   static constexpr int kLookups = Shape::kKeys / kRowsPerLookup;
@@ -55,7 +57,7 @@ struct TileLoader {
   __device__ __forceinline__ void Load(int tile_begin, int stage) const {
     const int row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
     const int chunk = static_cast<int>(threadIdx.x) % kThreadsPerRow;
-    if (chunk * 8 >= kHeadDim) return;
+    if (chunk >= kChunks) return;
     // All lookups come first, so that they wait for memory together. Past the last key, the table
     // may end.
     uint32_t block[kLookups];
@@ -65,7 +67,7 @@ struct TileLoader {
       block[i] = static_cast<uint32_t>(table[std::min(key, key_end - 1) >> log2_block_size]);
     }
     T* const tile = StageOfTiles<T, Shape>(stage) + row * kHeadDim;
-    const T* const head = keys + chunk * 8;
+    const T* const head = keys + chunk * kChunkElements;
 #pragma unroll
     for (int i = 0; i < kLookups; ++i) {
       const int first_row = i * kRowsPerLookup;
@@ -77,8 +79,8 @@ struct TileLoader {
 #pragma unroll
       for (int j = 0; j < kRowsPerLookup; j += kRowsApart) {
         const bool valid = key + j >= key_begin && key + j < key_end;
-        T* const to =
-            tile + (first_row + j) * kHeadDim + SwizzledChunk<kHeadDim>(row + j % 8, chunk) * 8;
+        T* const to = tile + (first_row + j) * kHeadDim +
+                      SwizzledChunk<kChunks>(row + j % 8, chunk) * kChunkElements;
         CpAsync<16>(to, from + j * kHeadDim, valid);
         CpAsync<16>(to + Shape::kTileElements, from + value_offset + j * kHeadDim, valid);
       }

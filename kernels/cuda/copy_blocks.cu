@@ -8,7 +8,11 @@ namespace quire::kernels::cuda {
 
 absl::Status CopyBlocks(Device& device, const CopyBlocksArgs& args) {
   RETURN_IF_ERROR(Validate(args));
-  const int64_t words = args.blocks.dim(1) * SizeOf(args.blocks.dtype()) / 2;
+  const int64_t block_bytes = args.blocks.dim(1) * SizeOf(args.blocks.dtype());
+  if (block_bytes % 2 != 0) {
+    return WantGot("blocks", "an even number of bytes", args.blocks.ToString());
+  }
+  const int64_t words = block_bytes / 2;
   if (words == 0) return absl::OkStatus();
   return WithVectorOf<uint16_t>(words, [&](auto count) -> absl::Status {
     constexpr int kCount = decltype(count)::value;

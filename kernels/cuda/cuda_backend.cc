@@ -63,7 +63,7 @@ class CudaBackend final : public Backend {
   bool HasFastAttention(DType cache_dtype, const AttentionPlanKey& layer,
                         int64_t block_size) const override {
     return PagedAttentionOp::Supports(activation_dtype_, layer) &&
-           PagedAttentionOp::SupportsCache(activation_dtype_, cache_dtype, block_size);
+           PagedAttentionOp::SupportsCache(activation_dtype_, cache_dtype, layer, block_size);
   }
   int64_t LeastSavedKeys(const AttentionPlanKey& layer) const override;
   int64_t available_bytes() const override { return device_->available_bytes(); }
@@ -218,7 +218,8 @@ absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   const DType dtype = args.query.dtype();
   // Only one model family has a rounded ALiBi bias, so only the plain kernel supports it.
   if (PagedAttentionOp::Supports(dtype, args.key()) && !args.alibi_is_rounded &&
-      PagedAttentionOp::SupportsCache(dtype, args.kv_cache.dtype(), args.kv_cache.block_size())) {
+      PagedAttentionOp::SupportsCache(dtype, args.kv_cache.dtype(), args.key(),
+                                      args.kv_cache.block_size())) {
     return attention_.Run(args);
   }
   RETURN_IF_ERROR(static_cast<const CudaAttentionPlan&>(*args.plan).CheckMatches(args));

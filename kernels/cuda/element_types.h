@@ -1,6 +1,6 @@
 #pragma once
 
-// 16-bit floating-point types of kernels. A value holds only its bits. Kernels compute in float32.
+// Floating-point types of kernels. A value holds only its bits. Kernels compute in float32.
 
 #include <cstdint>
 
@@ -12,6 +12,11 @@ struct Bf16 {
 
 struct F16 {
   uint16_t bits;
+};
+
+// Only elements of KV caches have this type.
+struct E4M3 {
+  uint8_t bits;
 };
 
 }  // namespace quire::kernels::cuda

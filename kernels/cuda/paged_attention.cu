@@ -7,6 +7,7 @@
 #include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/attn_merge.cuh"
+#include "kernels/cuda/fp8_attention.h"
 #include "kernels/cuda/grow_buffer.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/paged_attention.cuh"
@@ -57,6 +58,12 @@ const Instance<T>* Find(int64_t head_dim, int32_t row_tiles, const AttentionPatt
   return nullptr;
 }
 
+// Returns true if layers of this key have kernels for a cache of `cache_dtype`, which is fp8.
+bool ReadsFp8(DType cache_dtype, const AttentionPlanKey& layer) {
+  return cache_dtype == DType::kF8E4M3 && !layer.pattern.has_holes() &&
+         FindFp8Attention<Bf16>(layer.heads.key_dim, 4) != nullptr;
+}
+
 constexpr int64_t kMostBlockBytes = std::numeric_limits<uint32_t>::max();  // AttnParams
 
 constexpr int64_t kPlanAlignment = 32;  // bytes, of each array of an uploaded plan
@@ -86,9 +93,10 @@ bool PagedAttentionOp::Supports(DType dtype, const AttentionPlanKey& layer) {
          Find<Bf16>(layer.heads.key_dim, 4, layer.pattern) != nullptr;
 }
 
-bool PagedAttentionOp::SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size) {
-  return cache_dtype == query_dtype && block_size >= 16 && block_size <= 128 &&
-         std::has_single_bit(static_cast<uint64_t>(block_size));
+bool PagedAttentionOp::SupportsCache(DType query_dtype, DType cache_dtype,
+                                     const AttentionPlanKey& layer, int64_t block_size) {
+  return (cache_dtype == query_dtype || ReadsFp8(cache_dtype, layer)) && block_size >= 16 &&
+         block_size <= 128 && std::has_single_bit(static_cast<uint64_t>(block_size));
 }
 
 absl::Status PagedAttentionOp::Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t),
@@ -106,20 +114,25 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
         "plan", "a pattern, and keys and values of one head_dim, with a tensor core kernel",
         absl::StrCat(ToString(args.pattern), ", ", head_dim, " and ", args.heads.value_dim));
   }
-  UploadedPlan& uploaded = plans_[args.key()];
+  const bool fp8 = ReadsFp8(args.cache_dtype, args.key());
+  UploadedPlan& uploaded = plans_[{args.key(), fp8}];
   const bool is_first = uploaded.grid_size == 0;
   if (is_first) {
-    // Up to two blocks share a multiprocessor. All instances of a head_dim need the same memory.
-    ASSIGN_OR_RETURN(
-        const int blocks,
-        BlocksPerSm(device_, {.block = {kAttnThreads}, .shared_bytes = instance->shared_bytes},
-                    instance->kernel));
+    // Up to two blocks share a multiprocessor. All instances of a head_dim and a type of cache need
+    // the same memory.
+    const Fp8AttnInstance<Bf16>* const of_fp8 = FindFp8Attention<Bf16>(head_dim, 4);
+    ASSIGN_OR_RETURN(const int blocks, BlocksPerSm(device_,
+                                                   {.block = {kAttnThreads},
+                                                    .shared_bytes = fp8 ? of_fp8->shared_bytes
+                                                                        : instance->shared_bytes},
+                                                   fp8 ? of_fp8->kernel : instance->kernel));
+    uploaded.fp8 = fp8;
     uploaded.grid_size = device_.info().num_sms * std::clamp(blocks, 1, 2);
   }
   AttentionPlanOptions options = options_;
   options.grid_size = uploaded.grid_size;
-  const bool has_prefill = prefill_ == PrefillAttention::kWgmma && !args.pattern.has_holes() &&
-                           FindPrefill<Bf16>(head_dim) != nullptr;
+  const bool has_prefill = prefill_ == PrefillAttention::kWgmma && !fp8 &&
+                           !args.pattern.has_holes() && FindPrefill<Bf16>(head_dim) != nullptr;
   options.prefill_grid_size = has_prefill ? device_.info().num_sms : 0;
   if (is_first && args.most_seqs > 0) {
     RETURN_IF_ERROR(Reserve(LargestPlan(args, options), head_dim, uploaded));
@@ -259,21 +272,26 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
   if (args.alibi_is_rounded) {
     return WantGot("alibi_is_rounded", "false on tensor cores", "true");
   }
-  if (!SupportsCache(args.query.dtype(), args.kv_cache.dtype(), args.kv_cache.block_size())) {
-    return WantGot("kv_cache", "the query's dtype and block_size 16|32|64|128",
+  if (!SupportsCache(args.query.dtype(), args.kv_cache.dtype(), args.key(),
+                     args.kv_cache.block_size())) {
+    return WantGot("kv_cache",
+                   "the query's dtype, or fp8_e4m3 with a usual head_dim, and block_size "
+                   "16|32|64|128",
                    args.kv_cache.ToString());
   }
   RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache.keys, 16));
   RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache.values, 16));
-  RETURN_IF_ERROR(CheckAligned("query", args.query, 4));
+  const DType cache_dtype = args.kv_cache.dtype();
+  RETURN_IF_ERROR(CheckAligned("query", args.query, cache_dtype == DType::kF8E4M3 ? 8 : 4));
   RETURN_IF_ERROR(CheckAligned("out", args.out, 8));
-  const int64_t block_stride = args.kv_cache.block_stride();
-  if (block_stride % 8 != 0 || block_stride > kMostBlockBytes / 2) {
+  const int64_t block_bytes = args.kv_cache.block_stride() * SizeOf(cache_dtype);
+  if (block_bytes % 16 != 0 || block_bytes > kMostBlockBytes) {
     return WantGot("kv_cache", "blocks a multiple of 16 bytes, and less than 4 GiB, apart",
-                   absl::StrCat(block_stride, " elements"));
+                   absl::StrCat(block_bytes, " bytes"));
   }
-  if (uploaded == nullptr)
-    return WantGot("plan", "the last of Plan for its heads and pattern", "another");
+  if (uploaded == nullptr || uploaded->fp8 != ReadsFp8(cache_dtype, args.key())) {
+    return WantGot("plan", "the last of Plan for its heads, pattern and type of cache", "another");
+  }
   return uploaded->plan.CheckMatches(args);
 }
 
@@ -311,10 +329,16 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
   const int64_t block_size = args.kv_cache.block_size(), head_dim = plan.value_dim();
   float* const partial_out = static_cast<float*>(partials_.data());
   float* const partial_lse = partial_out + plan.num_partial_rows() * head_dim;
+  const bool fp8 = uploaded.fp8;
+  const int64_t element_bytes = SizeOf(args.kv_cache.dtype());
+  const auto* const keys = args.kv_cache.keys.data<const std::byte>();
+  const auto* const values = args.kv_cache.values.data<const std::byte>();
+  float scale = args.soft_cap > 0.0f ? args.scale / args.soft_cap : args.scale * kLog2E;
+  if (fp8) scale *= FindFp8Attention<T>(head_dim, 4)->factor;
   AttnParams<T> params = {
       .out = args.out.data<T>(),
       .query = args.query.data<T>(),
-      .kv = args.kv_cache.keys.data<T>(),
+      .kv = keys,
       .block_table = args.block_table.data<int32_t>(),
       .query_starts = args.query_starts.data<int32_t>(),
       .slopes = args.alibi_slopes.data<float>(),
@@ -325,16 +349,17 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .members = uploaded.members,
       .partial_out = partial_out,
       .partial_lse = partial_lse,
-      .value_offset = args.kv_cache.values.data<T>() - args.kv_cache.keys.data<T>(),
+      .value_offset = (values - keys) / element_bytes,
       .head_stride = block_size * head_dim,
-      .block_bytes = static_cast<uint32_t>(args.kv_cache.block_stride() * int64_t{sizeof(T)}),
+      .block_bytes = static_cast<uint32_t>(args.kv_cache.block_stride() * element_bytes),
       .num_heads = plan.num_heads(),
       .group = plan.group(),
       .log2_block_size = std::countr_zero(static_cast<uint64_t>(block_size)),
       .max_blocks = static_cast<int>(args.block_table.dim(1)),
       .pattern = args.pattern,
-      .scale = args.soft_cap > 0.0f ? args.scale / args.soft_cap : args.scale * kLog2E,
-      .soft_cap = args.soft_cap};
+      .scale = scale,
+      .soft_cap = args.soft_cap,
+      .value_factor = fp8 ? FindFp8Attention<T>(head_dim, 4)->factor : 1.0f};
   AttnMergeParams<T> merge = {.out = params.out,
                               .partial_out = partial_out,
                               .partial_lse = partial_lse,
@@ -349,15 +374,19 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
   for (const UploadedPlan::Part& part : uploaded.parts) {
     params.items = part.items;
     params.block_starts = part.block_starts;
+    const auto launch = [&](const auto& instance) {
+      return Launch(device_,
+                    {.grid = {static_cast<unsigned>(part.num_blocks)},
+                     .block = {kAttnThreads},
+                     .shared_bytes = instance.shared_bytes},
+                    instance.kernel, params);
+    };
     if (part.row_tiles == kPrefillRowTiles) {
       RETURN_IF_ERROR(LaunchPrefill(args, part, params));
+    } else if (fp8) {
+      RETURN_IF_ERROR(launch(*FindFp8Attention<T>(head_dim, part.row_tiles)));
     } else {
-      const Instance<T>* const instance = Find<T>(head_dim, part.row_tiles, args.pattern);
-      RETURN_IF_ERROR(Launch(device_,
-                             {.grid = {static_cast<unsigned>(part.num_blocks)},
-                              .block = {kAttnThreads},
-                              .shared_bytes = instance->shared_bytes},
-                             instance->kernel, params));
+      RETURN_IF_ERROR(launch(*Find<T>(head_dim, part.row_tiles, args.pattern)));
     }
     if (plan.num_partial_rows() == 0 || part.num_merges == 0) continue;
     RETURN_IF_ERROR(Launch(device_,

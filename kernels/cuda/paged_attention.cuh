@@ -33,20 +33,23 @@
 
 namespace quire::kernels::cuda {
 
-// Processes one work item. All threads of the block must call this function.
-template <typename T, int kHeadDim, int kRowTiles, bool kListed>
+// Processes one work item. All threads of the block must call this function. Cache is the type of
+// the cache's elements: T, or E4M3.
+template <typename T, int kHeadDim, int kRowTiles, bool kListed, typename Cache = T>
 __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const AttentionItem& item) {
-  using Shape = AttnShape<kHeadDim, kRowTiles>;
+  using Shape = AttnShape<kHeadDim, kRowTiles, sizeof(Cache)>;
+  using Products = AttnProducts<T, Cache, Shape>;
   constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages;
   const AttnPlace<Shape> at;
   const ItemTiles<kListed> tiles(p.tiles, item, kKeys);
-  const TileLoader<T, Shape> loader = {.table = p.block_table + int64_t{item.seq} * p.max_blocks,
-                                       .keys = p.kv + item.kv_head * p.head_stride,
-                                       .block_bytes = p.block_bytes,
-                                       .value_offset = p.value_offset,
-                                       .log2_block_size = p.log2_block_size,
-                                       .key_begin = item.key_begin,
-                                       .key_end = item.key_end};
+  const TileLoader<Cache, Shape> loader = {
+      .table = p.block_table + int64_t{item.seq} * p.max_blocks,
+      .keys = static_cast<const Cache*>(p.kv) + item.kv_head * p.head_stride,
+      .block_bytes = p.block_bytes,
+      .value_offset = p.value_offset,
+      .log2_block_size = p.log2_block_size,
+      .key_begin = item.key_begin,
+      .key_end = item.key_end};
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
     if (i < tiles.count()) loader.Load(tiles.FirstKey(i), i);
@@ -54,11 +57,12 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
   }
 
   const LaneRows rows(p, item, at.row());
+  Products products;
   uint32_t q[Shape::kDepthSteps][4];
-  rows.LoadQueries(p.query, at.column(), q);
+  products.LoadQueries(p.query, rows, at, q);
   const SeenByAll seen_by_all(p, item);
 
-  float out[Shape::kColumnTiles][4] = {};
+  float out[Shape::kProductTiles][4] = {};
   OnlineSoftmax softmax;
   int stage = 0, free_stage = kStages - 1;
   for (int i = 0; i < tiles.count(); ++i) {
@@ -66,9 +70,9 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
     __syncthreads();
     if (i + kStages - 1 < tiles.count()) loader.Load(tiles.FirstKey(i + kStages - 1), free_stage);
     CpAsyncCommit();
-    const T* const k_tile = StageOfTiles<T, Shape>(stage);
+    const Cache* const k_tile = StageOfTiles<Cache, Shape>(stage);
     float scores[Shape::kKeyTiles][4];
-    MultiplyQueriesByKeys<T>(q, k_tile, at, scores);
+    products.MultiplyQueriesByKeys(q, k_tile, at, scores);
 
     const int tile_begin = tiles.FirstKey(i);
     const bool masked = kListed ? !tiles.IsWhole(i) : !seen_by_all.Contains(tile_begin, kKeys);
@@ -77,7 +81,7 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
     float rescale[2];
     softmax.Weigh(scores, rescale);
     Rescale(rescale, out);
-    AddWeightedValues<T>(scores, k_tile + Shape::kTileElements, at, out);
+    products.AddWeightedValues(scores, k_tile + Shape::kTileElements, at, out);
     free_stage = stage;
     stage = stage + 1 < kStages ? stage + 1 : 0;
   }
@@ -86,12 +90,14 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
   // committed after the last tile are empty.
   __syncthreads();
   softmax.SumOfLanes();
+  float columns[Shape::kColumnTiles][2 * Shape::kLaneColumns];
+  products.GetOutput(p.value_factor, out, columns);
   if constexpr (Shape::kWarpsForKeys > 1) {
-    float own[Shape::kOwnColumnTiles][4];
-    AddUpWarps(at, softmax, out, own);
+    float own[Shape::kOwnColumnTiles][2 * Shape::kLaneColumns];
+    AddUpWarps(at, softmax, columns, own);
     StoreRows(p, item, at, softmax, own);
   } else {
-    StoreRows(p, item, at, softmax, out);
+    StoreRows(p, item, at, softmax, columns);
   }
 }
 

@@ -4,11 +4,12 @@
 // makes the plans, uploads them, and launches the kernels.
 //
 // In the cache, K and V of one block and one kv head are row-major [block_size, head_dim]. Softmax
-// weights are rounded to the dtype of the cache before the product with V, as in every tensor core
+// weights are rounded to the dtype of the query before the product with V, as in every tensor core
 // kernel. All other arithmetic is in float32.
 
 #include <array>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,9 +41,11 @@ class PagedAttentionOp {
   static bool SharesKeys(DType dtype, const AttentionPlanKey& layer) {
     return Supports(dtype, layer) && SharedUnits::Supports(layer);
   }
-  // Returns whether the kernels can read the cache: it must have the dtype of the query, and
-  // block_size must be 16, 32, 64 or 128.
-  static bool SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size);
+  // Returns whether the kernels can read the cache of such a layer. It must have the dtype of the
+  // query, or fp8_e4m3 with a head_dim of 64, 128 or 256 and a pattern without holes. block_size
+  // must be 16, 32, 64 or 128.
+  static bool SupportsCache(DType query_dtype, DType cache_dtype, const AttentionPlanKey& layer,
+                            int64_t block_size);
 
   // Implements Backend::Plan. Builds a plan and enqueues its upload, or enqueues a kernel that
   // makes the plan.
@@ -57,6 +60,7 @@ class PagedAttentionOp {
   // The last plan of a key and its copy on the device.
   struct UploadedPlan {
     CudaAttentionPlan plan;
+    bool fp8 = false;       // the plan is one for the kernels that read an fp8 cache
     int32_t grid_size = 0;  // the blocks that the device runs at once; 0: not asked yet
     // Plans are copied to the device from these two host buffers in turn. During a Plan call only
     // the previous step may still run (Backend::Plan), so the last copy from the older one is
@@ -98,7 +102,7 @@ class PagedAttentionOp {
   Device& device_;
   const AttentionPlanOptions options_;
   const PrefillAttention prefill_;
-  std::map<AttentionPlanKey, UploadedPlan> plans_;
+  std::map<std::pair<AttentionPlanKey, bool>, UploadedPlan> plans_;  // by key and `fp8`
   int64_t num_allocations_ = 0;  // an allocation changes the addresses of launches
   // The partial results of one Run call. Calls can share this memory, because the stream runs them
   // one after another.

@@ -131,7 +131,7 @@ class TileFetcher {
     const AttnParams<T>& p = params_.attn;
     const int slot = box_key & ((1 << p.log2_block_size) - 1);
     const auto* const block =
-        reinterpret_cast<const std::byte*>(p.kv) +
+        static_cast<const std::byte*>(p.kv) +
         uint64_t{static_cast<uint32_t>(sequence.table[box_key >> p.log2_block_size])} *
             p.block_bytes;
     const T* const values = reinterpret_cast<const T*>(block) + p.value_offset +

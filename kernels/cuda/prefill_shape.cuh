@@ -20,6 +20,7 @@ inline constexpr int kPrefillConsumers = 256;
 template <int kHeadDimension>
 struct PrefillShape {
   static constexpr int kHeadDim = kHeadDimension;
+  static constexpr int kLaneColumns = 2;
   static constexpr int kColumnTiles = kHeadDim / 8;
   static constexpr int kDepthSteps = kHeadDim / 16;  // products with 16 dimensions of a head
   static constexpr int kRows = 16 * kPrefillRowTiles;

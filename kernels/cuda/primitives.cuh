@@ -21,11 +21,12 @@
 // A misuse ends an emulated launch with an error that names block, thread, file and line. Run the
 // tests of a kernel in all three thread orders, and under AddressSanitizer and ThreadSanitizer.
 //
-// The functions (T is Bf16 or F16, both 16-bit structs; ToFloat also takes float)
-//   float ToFloat(T);  T FromFloat<T>(float);        rounds to nearest even
+// The functions (T is Bf16 or F16, both 16-bit structs)
+//   float ToFloat(T);  T FromFloat<T>(float);        rounds to nearest even; also E4M3 and float
 //   uint32_t Pack2<T>(float low, float high);  float2 Unpack2<T>(uint32_t);
 //   V LoadReadOnly<V>(const void*);  void StoreVector<V>(void*, V);      4, 8 or 16 bytes, aligned
 //   uint32_t AndOr(word, mask, bits)                 (word & mask) | bits, in one instruction
+//   uint32_t SignExtend<0|1>(word)                   bytes 0 and 2, or 1 and 3, each as 16 bits
 //   float Exp2(float), Log2(float), Reciprocal(float);                   approximate: 1 to 4 ulp
 //   T AtomicAdd(T*, T);                              4- or 8-byte integers; orders no other access
 //   CpAsync<4|8|16>(shared, global, valid);  CpAsyncCommit();  CpAsyncWait<groups in flight>();

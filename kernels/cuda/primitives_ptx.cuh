@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/element_types.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/quant/float8.h"
 
 namespace quire::kernels::cuda {
 
@@ -32,10 +33,14 @@ __device__ __forceinline__ float ToFloat(F16 value) {
   return result;
 }
 
+__device__ __forceinline__ float ToFloat(E4M3 value) { return E4M3ToF32(value.bits); }
+
 template <typename T>
 __device__ __forceinline__ T FromFloat(float value) {
   if constexpr (std::is_same_v<T, float>) {
     return value;
+  } else if constexpr (std::is_same_v<T, E4M3>) {
+    return {F32ToE4M3(value)};
   } else {
     T result;
     if constexpr (std::is_same_v<T, Bf16>) {
@@ -67,6 +72,15 @@ __device__ __forceinline__ float2 Unpack2(uint32_t pair) {
 __device__ __forceinline__ uint32_t AndOr(uint32_t word, uint32_t mask, uint32_t bits) {
   uint32_t result;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+}
+
+template <int kFirst>
+__device__ __forceinline__ uint32_t SignExtend(uint32_t word) {
+  static_assert(kFirst == 0 || kFirst == 1);
+  uint32_t result;
+  // 8 in a selector's nibble takes a byte's sign instead of its bits.
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(result) : "r"(word), "n"(kFirst == 0 ? 0xa280 : 0xb391));
   return result;
 }
 

@@ -64,7 +64,7 @@ absl::Status QkvPost(Device& device, const QkvPostArgs& args) {
                                 .layer_norm = norm.kind == NormKind::kLayerNorm,
                                 .norm_by_head = norm_by_head};
   return WithElementType(args.query.dtype(), [&](auto element) {
-    return WithElementType(cache_view.dtype(), [&](auto cache) {
+    return WithCacheType(cache_view.dtype(), [&](auto cache) {
       return Launch(
           device,
           {.grid = {static_cast<unsigned>(num_tokens), static_cast<unsigned>(num_sections)},

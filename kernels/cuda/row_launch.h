@@ -36,6 +36,12 @@ absl::Status WithElementType(DType dtype, F f) {
   }
 }
 
+// The same for the dtype of a KV cache, which may also be fp8_e4m3.
+template <typename F>
+absl::Status WithCacheType(DType dtype, F f) {
+  return dtype == DType::kF8E4M3 ? f(E4M3{}) : WithElementType(dtype, f);
+}
+
 // Calls f with a constant: the number of elements that a thread moves at once. It is the number
 // that fills 16 bytes if `cols` is a multiple of that number, else 1.
 template <typename T, typename F>

@@ -27,7 +27,7 @@ absl::Status ShiftKeys(Device& device, const ShiftKeysArgs& args) {
     const auto shifts = args.shifts.subspan(
         first, std::min<size_t>(kMaxShiftsPerLaunch, args.shifts.size() - first));
     std::copy(shifts.begin(), shifts.end(), params.shifts);
-    RETURN_IF_ERROR(WithElementType(args.kv_cache.dtype(), [&](auto cache) {
+    RETURN_IF_ERROR(WithCacheType(args.kv_cache.dtype(), [&](auto cache) {
       return Launch(
           device,
           {.grid = {static_cast<unsigned>((num_pairs + kPairsPerBlock - 1) / kPairsPerBlock),

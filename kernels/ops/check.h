@@ -63,7 +63,8 @@ inline absl::Status CheckActivations(std::string_view what, const TensorView& te
 
 inline absl::Status CheckKvCache(const CacheView& kv_cache, int64_t key_dim, int64_t value_dim) {
   const TensorView &keys = kv_cache.keys, &values = kv_cache.values;
-  RETURN_IF_ERROR(CheckShape("keys of kv_cache", keys, {DType::kF32, DType::kF16, DType::kBF16},
+  RETURN_IF_ERROR(CheckShape("keys of kv_cache", keys,
+                             {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3},
                              {kAnyDim, kAnyDim, kAnyDim, key_dim}));
   RETURN_IF_ERROR(CheckShape("values of kv_cache", values, {keys.dtype()},
                              {keys.dim(0), keys.dim(1), keys.dim(2), value_dim}));

@@ -6,7 +6,9 @@
 namespace quire::kernels {
 
 absl::Status Validate(const CopyBlocksArgs& args) {
-  RETURN_IF_ERROR(CheckActivations("blocks", args.blocks, {kAnyDim, kAnyDim}));
+  RETURN_IF_ERROR(CheckTensor("blocks", args.blocks,
+                              {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3},
+                              {kAnyDim, kAnyDim}));
   const int64_t num_blocks = args.blocks.dim(0);
   for (const BlockCopy& copy : args.copies) {
     for (const int32_t block : {copy.source, copy.destination}) {

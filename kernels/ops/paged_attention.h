@@ -75,7 +75,8 @@ struct AttentionPlanArgs {
   std::span<const int32_t> context_lens;  // [num_seqs], in tokens, including those of this step
   std::span<const int32_t> query_lens;    // [num_seqs]
   AttentionHeads heads;
-  AttentionPattern pattern;  // as in PagedAttentionArgs
+  AttentionPattern pattern;         // as in PagedAttentionArgs
+  DType cache_dtype = DType::kF16;  // of the KV cache; only its size matters
   // If true, plans with equal launch keys (Backend::AppendLaunchKey) have equal kernel launches,
   // and every query_len must be 1.
   bool fixed_launches = false;

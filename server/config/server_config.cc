@@ -126,9 +126,10 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "kv_dtype",
        .group = "KV cache",
        .help = "Type of the KV cache's elements; auto: that of 16-bit activations; on the CPU f32 "
-               "for F32 weights, else f16.",
+               "for F32 weights, else f16. fp8 (fp8_e4m3) halves the cache, and rounds K and V to "
+               "4 bits of precision.",
        .target = &engine.kv_dtype,
-       .choices = {"auto", "f32", "f16", "bf16"}},
+       .choices = {"auto", "f32", "f16", "bf16", "fp8", "fp8_e4m3"}},
       {.name = "block_size",
        .group = "KV cache",
        .placeholder = "TOKENS",

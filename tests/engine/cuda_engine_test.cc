@@ -12,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "base/strings.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulator/emulated_device.h"
 #include "tests/kernels/cuda/recording_device.h"
@@ -34,15 +36,26 @@ using testing::HarnessOptions;
 using testing::RandomIds;
 using testing::RecordingDevice;
 
-class CudaEngineTest : public ::testing::TestWithParam<DType> {
+struct Types {
+  DType activations, cache;
+};
+
+class CudaEngineTest : public ::testing::TestWithParam<Types> {
  protected:
-  // Returns options for the test's dtype. A step has room for a whole prompt of these tests:
+  static DType activations() { return GetParam().activations; }
+  // Returns true if activations and cache have one 16-bit dtype. The kernel with wgmma needs this,
+  // and so does a head_dim of 32 on tensor cores.
+  static bool HasOneType16() {
+    return activations() != DType::kF32 && GetParam().cache == activations();
+  }
+
+  // Returns options for the test's dtypes. A step has room for a whole prompt of these tests:
   // cuda_deterministic_test.cc has tests of chunks.
   HarnessOptions Options(HarnessOptions options = {}) {
-    const DType dtype = GetParam();
+    const DType dtype = activations();
     options.max_num_batched_tokens = std::max(options.max_num_batched_tokens, 256);
     options.head_dim = head_dim_;
-    options.kv_dtype = dtype;
+    options.kv_dtype = GetParam().cache;
     options.make_backend = [this, dtype] {
       return *kernels::cuda::CreateCudaBackend(
           std::make_unique<RecordingDevice>(log_, /*sums_depend_on_rows=*/deterministic_),
@@ -86,7 +99,7 @@ GenerateParams SampledParams(TokenIds prompt, int32_t max_tokens, uint64_t seed)
 
 TEST_P(CudaEngineTest, RunsTheKernelThatItsTypesHave) {
   Alone(GreedyParams(RandomIds(20, 1), 2));
-  if (GetParam() == DType::kF32) {
+  if (activations() == DType::kF32) {
     EXPECT_EQ(NumTensorCoreLaunches(), 0);
   } else {
     EXPECT_GE(NumTensorCoreLaunches(), 2 * 2);  // 2 layers, 2 steps
@@ -476,7 +489,7 @@ TEST_P(CudaEngineTest, PromptsOnWgmmaAloneAsAmongOthers) {
   constexpr int64_t kMoreThanOthers = 60 << 10;
   EXPECT_EQ(std::ranges::count_if(log_.shared_bytes,
                                   [](int64_t bytes) { return bytes > kMoreThanOthers; }) >= 2,
-            GetParam() != DType::kF32);
+            HasOneType16());
   EXPECT_EQ(alone.token_ids, on_mma.token_ids);
   EXPECT_EQ(AmongOthers(*Make(), params).token_ids, alone.token_ids);
 }
@@ -487,7 +500,7 @@ TEST_P(CudaEngineTest, LayersWithOtherHeadsAloneAsAmongOthersAndAfterAHit) {
   const GenerateParams params = SampledParams(RandomIds(37, 1), 12, 42);
   const auto make = [&] { return EngineHarness::TinyUneven(Options()); };
   const CollectingSink::Sample alone = make()->Generate(params);
-  EXPECT_EQ(NumTensorCoreLaunches() > 0, GetParam() != DType::kF32);
+  EXPECT_EQ(NumTensorCoreLaunches() > 0, HasOneType16());
   const auto harness = make();
   ExpectSame(AmongOthers(*harness, params), alone);
   ExpectSame(harness->Generate(params), alone);
@@ -596,15 +609,30 @@ TEST_P(CudaEngineTest, ACancelledRequestLeavesNothing) {
   harness->ExpectIdleIsEmpty();
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, CudaEngineTest, ::testing::Values(DType::kF32, DType::kBF16),
-                         [](const auto& type) { return std::string(Name(type.param)); });
-INSTANTIATE_TEST_SUITE_P(Types, DividedAttentionTest, ::testing::Values(DType::kBF16));
-INSTANTIATE_TEST_SUITE_P(Types, SharedPrefixTest, ::testing::Values(DType::kBF16));
+INSTANTIATE_TEST_SUITE_P(Types, CudaEngineTest,
+                         ::testing::Values(Types{DType::kF32, DType::kF32},
+                                           Types{DType::kBF16, DType::kBF16},
+                                           Types{DType::kF32, DType::kF8E4M3},
+                                           Types{DType::kBF16, DType::kF8E4M3}),
+                         [](const auto& types) {
+                           return absl::StrCat(base::ToAbsl(Name(types.param.activations)),
+                                               "_cache_", base::ToAbsl(Name(types.param.cache)));
+                         });
+INSTANTIATE_TEST_SUITE_P(Types, DividedAttentionTest,
+                         ::testing::Values(Types{DType::kBF16, DType::kBF16},
+                                           Types{DType::kBF16, DType::kF8E4M3}));
+INSTANTIATE_TEST_SUITE_P(Types, SharedPrefixTest,
+                         ::testing::Values(Types{DType::kBF16, DType::kBF16}));
 
-TEST(CudaTokensTest, AreTheCpusInFloat32) {
+class CudaTokensTest : public ::testing::TestWithParam<DType> {};
+
+// Float32 activations of the two backends differ in their last bits. Now and then such a difference
+// moves an element of an fp8 cache to a neighbouring number, and no draw of this test depends on
+// it.
+TEST_P(CudaTokensTest, AreTheCpusInFloat32) {
   for (const uint64_t seed : {1, 2}) {
     const GenerateParams params = SampledParams(RandomIds(37, 1), 60, seed);
-    const HarnessOptions on_cpu{.kv_dtype = DType::kF32};
+    const HarnessOptions on_cpu{.kv_dtype = GetParam()};
     HarnessOptions on_cuda = on_cpu;
     on_cuda.make_backend = [] {
       return *kernels::cuda::CreateCudaBackend(
@@ -614,6 +642,8 @@ TEST(CudaTokensTest, AreTheCpusInFloat32) {
               EngineHarness::TinyLlama(on_cpu)->Generate(params).token_ids);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Caches, CudaTokensTest, ::testing::Values(DType::kF32, DType::kF8E4M3));
 
 }  // namespace
 }  // namespace quire::engine

@@ -129,6 +129,23 @@ TEST(EngineTest, KeysAndValuesBeyondF16AreNamedWithTheCure) {
   EXPECT_EQ(wide->Generate(GreedyParams(RandomIds(40, 1), 3)).token_ids.size(), 3u);
 }
 
+// The largest number of e4m3 is 448, and larger values become 448. Only values that are not finite
+// before they are stored end a request.
+TEST(EngineTest, AnFp8CacheSaturatesAndNamesWhatIsNotFinite) {
+  constexpr kernels::DType kFp8 = kernels::DType::kF8E4M3;
+  const GenerateParams params = GreedyParams(RandomIds(40, 1), 3);
+  const auto large = EngineHarness::TinyLlama({.value_gain = 1e6f, .kv_dtype = kFp8});
+  EXPECT_EQ(large->Generate(params).token_ids.size(), 3u);
+  // The products of the second layer's value weights overflow float32.
+  const auto infinite = EngineHarness::TinyLlama({.value_gain = 1e38f, .kv_dtype = kFp8});
+  const auto sink = infinite->Submit(params);
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(sink->status().message()),
+              HasSubstr("the values of layer 1 are not finite in the fp8_e4m3 KV cache: the "
+                        "model's weights make them so"));
+}
+
 TEST(EngineTest, EchoOfIdsThatEndInsideACharacterGivesItWhole) {
   const auto harness = EngineHarness::Fake();
   GenerateParams params = GreedyParams({'X', 0xC3}, 1);

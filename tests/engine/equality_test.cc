@@ -256,6 +256,12 @@ std::unique_ptr<EngineHarness> WindowedTinyUneven(const HarnessOptions& options)
   return EngineHarness::TinyUneven(WithWindow(options));
 }
 
+std::unique_ptr<EngineHarness> Fp8TinyLlama(const HarnessOptions& options) {
+  HarnessOptions fp8 = options;
+  fp8.kv_dtype = kernels::DType::kF8E4M3;
+  return EngineHarness::TinyLlama(fp8);
+}
+
 // The heads of one layer see different blocks, and the contexts of these tests have up to four.
 std::unique_ptr<EngineHarness> SparseTinyLlama(const HarnessOptions& options) {
   HarnessOptions sparse = options;
@@ -264,9 +270,15 @@ std::unique_ptr<EngineHarness> SparseTinyLlama(const HarnessOptions& options) {
 }
 
 std::string ModelName(const ::testing::TestParamInfo<MakeHarness>& param) {
-  constexpr const char* kNames[] = {
-      "Fake",       "TinyLlama",          "WindowedFake",   "WindowedTinyLlama", "ChunkedTinyLlama",
-      "TinyUneven", "WindowedTinyUneven", "SparseTinyLlama"};
+  constexpr const char* kNames[] = {"Fake",
+                                    "TinyLlama",
+                                    "WindowedFake",
+                                    "WindowedTinyLlama",
+                                    "ChunkedTinyLlama",
+                                    "TinyUneven",
+                                    "WindowedTinyUneven",
+                                    "SparseTinyLlama",
+                                    "Fp8TinyLlama"};
   return kNames[param.index];
 }
 
@@ -274,7 +286,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EqualityTest,
                          ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama,
                                            &WindowedFake, &WindowedTinyLlama, &ChunkedTinyLlama,
                                            &EngineHarness::TinyUneven, &WindowedTinyUneven,
-                                           &SparseTinyLlama),
+                                           &SparseTinyLlama, &Fp8TinyLlama),
                          ModelName);
 
 class WindowTest : public ::testing::TestWithParam<kernels::AttentionPattern> {};

@@ -12,7 +12,9 @@
 
 #include "kernels/backend.h"
 #include "kernels/quant/float16.h"
+#include "kernels/quant/float8.h"
 #include "tests/kernels/kernel_testing.h"
+#include "tests/kernels/rounding.h"
 
 namespace quire::testing {
 
@@ -34,8 +36,24 @@ inline float Stored(kernels::DType dtype, float x) {
       return kernels::F16ToF32(kernels::F32ToF16(x));
     case kernels::DType::kBF16:
       return kernels::Bf16ToF32(kernels::F32ToBf16(x));
+    case kernels::DType::kF8E4M3:
+      return kernels::E4M3ToF32(kernels::F32ToE4M3(x));
     default:
       return x;
+  }
+}
+
+// Returns an element of a cache, counted from the first one of its keys.
+inline float StoredAt(const kernels::CacheView& cache, int64_t element) {
+  switch (cache.dtype()) {
+    case kernels::DType::kF16:
+      return kernels::F16ToF32(cache.keys.data<uint16_t>()[element]);
+    case kernels::DType::kBF16:
+      return kernels::Bf16ToF32(cache.keys.data<uint16_t>()[element]);
+    case kernels::DType::kF8E4M3:
+      return kernels::E4M3ToF32(cache.keys.data<uint8_t>()[element]);
+    default:
+      return cache.keys.data<float>()[element];
   }
 }
 

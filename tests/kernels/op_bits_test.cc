@@ -41,7 +41,7 @@ using testing::Owned;
 using testing::PoisonedCache;
 using testing::SequenceData;
 
-constexpr DType kCacheTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kCacheTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3};
 
 void ExpectOk(const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; }
 
@@ -156,8 +156,8 @@ std::string NormLines(Backend& backend) {
   return lines;
 }
 
-// Adds the memory of the cache to `hash` in 16-bit words: elements of f16 or bf16, or halves of
-// float32 elements.
+// Adds the memory of the cache to `hash` in 16-bit words: elements of f16 or bf16, halves of
+// float32 elements, or pairs of e4m3 elements.
 void AddCache(const PoisonedCache& cache, BitHash& hash) {
   const auto* words = static_cast<const uint16_t*>(cache.view().keys.raw());
   for (int64_t i = 0; i < cache.bytes() / 2; ++i) hash.AddBits(words[i]);

@@ -175,8 +175,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{3, 1, 64, 16, DType::kF16}, {}, 600},   // GQA of 3 over three segments
         Case{{8, 1, 24, 32, DType::kBF16}, {}, 270},  // MQA, a head of one and a half vectors
         Case{{2, 1, 256, 16, DType::kF16}, {}, 40},   // the widest head
-        Case{{7, 1, 40, 16, DType::kF32}, {}, 70},    // an odd group
-        Case{{40, 1, 16, 16, DType::kF32}, {}, 20},   // more heads than a work item has rows
+        Case{{3, 1, 64, 16, DType::kF8E4M3}, {}, 600},
+        Case{{4, 2, 40, 32, DType::kF8E4M3, 24},
+             {.soft_cap = 30.0f, .pattern = AttentionPattern::Window(100), .sinks = true},
+             300},
+        Case{{7, 1, 40, 16, DType::kF32}, {}, 70},   // an odd group
+        Case{{40, 1, 16, 16, DType::kF32}, {}, 20},  // more heads than a work item has rows
         // Values that are shorter or longer than the keys. The dims 192 and 128 are those of
         // MiMo-V2-Flash.
         Case{{3, 1, 24, 16, DType::kF16, 8}, {}, 600},

@@ -17,6 +17,7 @@ using testing::F32;
 using ::testing::HasSubstr;
 using testing::HeadShape;
 using testing::IsaPaths;
+using testing::LargestRounding;
 using testing::MakeBackend;
 using testing::Normal;
 using testing::Owned;
@@ -24,6 +25,7 @@ using testing::PoisonedCache;
 using testing::RandomSequence;
 using testing::SequenceData;
 using testing::Stored;
+using testing::StoredAt;
 
 constexpr int64_t kTokens = 37;
 
@@ -60,7 +62,7 @@ std::vector<double> Rotate(const float* x, int64_t head_dim, int64_t rope_dim, c
 class QkvPostTest : public ::testing::TestWithParam<RopeLayout> {};
 
 TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3}) {
     for (const auto& [head_dim, value_dim] :
          {std::pair(8, 8), {24, 24}, {64, 64}, {24, 40}, {64, 8}}) {
       const HeadShape shape{.num_heads = 6,
@@ -96,16 +98,10 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
               Rotate(sequence.key.data() + at, head_dim, rope_dim, angles, GetParam());
           const int64_t block = sequence.blocks[t / 16] * reference.view().block_stride();
           const int64_t head = block + h * 16 * head_dim;
-          const auto stored = [&](int64_t element) -> float {
-            if (dtype == DType::kF32) return reference.view().keys.data<float>()[element];
-            const uint16_t bits = reference.view().keys.data<uint16_t>()[element];
-            return dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
-          };
-          const double ulp = dtype == DType::kF32   ? epsilon
-                             : dtype == DType::kF16 ? 0x1p-10
-                                                    : 0x1p-7;
+          const auto stored = [&](int64_t element) { return StoredAt(reference.view(), element); };
           for (int64_t d = 0; d < head_dim; ++d) {
-            ASSERT_NEAR(stored(head + d * 16 + t % 16), want[d], ulp * 8);
+            const double bound = LargestRounding(dtype, want[d]) + 2 * epsilon * 8;
+            ASSERT_NEAR(stored(head + d * 16 + t % 16), want[d], 1.01 * bound);
           }
           const int64_t values = block + 2 * 16 * head_dim + (h * 16 + t % 16) * value_dim;
           for (int64_t d = 0; d < value_dim; ++d) {

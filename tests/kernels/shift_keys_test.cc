@@ -50,12 +50,7 @@ std::vector<double> StoredKey(const PoisonedCache& cache, int32_t block, int64_t
     const int64_t at = block * cache.view().block_stride() +
                        (head * kShiftBlockSize + offset / 16 * 16) * shape.head_dim + d * 16 +
                        offset % 16;
-    if (shape.dtype == DType::kF32) {
-      key[d] = cache.view().keys.data<float>()[at];
-    } else {
-      const uint16_t bits = cache.view().keys.data<uint16_t>()[at];
-      key[d] = shape.dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
-    }
+    key[d] = testing::StoredAt(cache.view(), at);
   }
   return key;
 }
@@ -94,9 +89,6 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
   }
   ASSERT_TRUE(shift(*portable, after).ok());
 
-  const double rounding = c.dtype == DType::kF32   ? 0x1p-24
-                          : c.dtype == DType::kF16 ? 0x1p-11
-                                                   : 0x1p-8;
   for (int64_t t = 0; t < kShiftTokens; ++t) {
     const int32_t block = sequence.blocks[t / kShiftBlockSize];
     const int64_t distance = block == 0 ? 17 : block == 2 ? 64 : 0;
@@ -115,10 +107,9 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
         error[a] = error[b] = 3 * 0x1p-24 * (std::abs(old[a]) + std::abs(old[b]));
       }
       for (int64_t d = 0; d < c.head_dim; ++d) {
-        const double bound = error[d] == 0.0 ? 0.0 : error[d] + rounding * std::abs(want[d]);
-        // Neighbouring f16 numbers near 0 differ by 2^-24, so rounding to them errs by up to 2^-25.
-        ASSERT_NEAR(got[d], want[d], bound * 1.01 + (bound == 0.0 ? 0.0 : 0x1p-25))
-            << t << " " << head << " " << d;
+        const double bound =
+            error[d] == 0.0 ? 0.0 : error[d] + testing::LargestRounding(c.dtype, want[d]);
+        ASSERT_NEAR(got[d], want[d], bound * 1.01) << t << " " << head << " " << d;
       }
     }
   }
@@ -149,16 +140,18 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, ShiftKeysTest,
-                         ::testing::Values(ShiftCase{DType::kF32, RopeLayout::kHalfSplit, 64, 64},
-                                           ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 64, 64},
-                                           ShiftCase{DType::kBF16, RopeLayout::kHalfSplit, 64, 64},
-                                           ShiftCase{DType::kF32, RopeLayout::kInterleaved, 24, 16},
-                                           ShiftCase{DType::kF16, RopeLayout::kInterleaved, 24, 16},
-                                           ShiftCase{DType::kBF16, RopeLayout::kInterleaved, 8, 8},
-                                           ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 24, 16},
-                                           ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 24, 16,
-                                                     40}));
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ShiftKeysTest,
+    ::testing::Values(ShiftCase{DType::kF32, RopeLayout::kHalfSplit, 64, 64},
+                      ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 64, 64},
+                      ShiftCase{DType::kBF16, RopeLayout::kHalfSplit, 64, 64},
+                      ShiftCase{DType::kF32, RopeLayout::kInterleaved, 24, 16},
+                      ShiftCase{DType::kF16, RopeLayout::kInterleaved, 24, 16},
+                      ShiftCase{DType::kBF16, RopeLayout::kInterleaved, 8, 8},
+                      ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 24, 16},
+                      ShiftCase{DType::kF8E4M3, RopeLayout::kHalfSplit, 64, 64},
+                      ShiftCase{DType::kF8E4M3, RopeLayout::kInterleaved, 24, 16},
+                      ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 24, 16, 40}));
 
 // A key that is rotated back by a distance equals the same key written that many positions earlier,
 // apart from rounding errors. A stream that continues past its cache window relies on this

@@ -66,6 +66,26 @@ TEST(PerplexityTest, EqualsTheReferenceInFloat64ByEitherRule) {
   }
 }
 
+// The two names of the type are one, and it changes the answer.
+TEST(PerplexityTest, TakesAnFp8Cache) {
+  const auto with_cache = [](const std::string& dtype) {
+    return RunInspect({"--perplexity", Model(), Text(), "--json", "--context=32", "--windows=2",
+                       "--kv_dtype=" + dtype});
+  };
+  std::vector<double> found;
+  for (const char* dtype : {"f32", "fp8", "fp8_e4m3"}) {
+    const Result result = with_cache(dtype);
+    ASSERT_EQ(result.status, 0) << result.err;
+    const json report = json::parse(result.out);
+    EXPECT_EQ(report.at("kv_dtype"), found.empty() ? "f32" : "fp8_e4m3");
+    found.push_back(report.at("perplexity"));
+  }
+  EXPECT_NE(found[0], found[1]);
+  EXPECT_EQ(found[1], found[2]);
+  EXPECT_THAT(with_cache("fp7").err,
+              HasSubstr("kv_dtype: want auto|f32|f16|bf16|fp8_e4m3, got \"fp7\""));
+}
+
 engine::EngineParts LoadParts(int32_t max_num_batched_tokens, std::string backend = "cpu") {
   return *engine::LoadEngineParts({.model_path = Model(),
                                    .backend = std::move(backend),

@@ -104,7 +104,8 @@ TensorView DeviceInput::Place(const ModelInput& input, std::span<const KvGroup> 
 }
 
 absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& input,
-                                 std::span<const KvGroup> groups) {
+                                 const KvCache& cache) {
+  const std::span<const KvGroup> groups = cache.groups();
   const bool is_decode = records_ && input.num_tokens() == input.num_seqs();
   if (is_decode) Pad(input, DecodeBucket(input.num_seqs(), max_seqs_));
   const ModelInput& step = is_decode ? padded_ : input;
@@ -127,6 +128,7 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
                             .query_lens = step.query_lens,
                             .heads = key.heads,
                             .pattern = key.pattern,
+                            .cache_dtype = cache.shape().dtype,
                             .fixed_launches = is_decode,
                             .device_context_lens = context_lens_,
                             .most_tokens = max_tokens_,

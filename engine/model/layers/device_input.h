@@ -31,8 +31,7 @@ class DeviceInput {
   //
   // If can_replay(), the step has been padded to a DecodeBucket. A padding sequence has one token
   // at position 0, which sees itself alone. It writes no K and V, and nothing reads its results.
-  absl::Status Upload(kernels::Backend& backend, const ModelInput& input,
-                      std::span<const KvGroup> groups);
+  absl::Status Upload(kernels::Backend& backend, const ModelInput& input, const KvCache& cache);
   // True if the last upload is a decode step on a backend that can record and replay launches. A
   // model's ops have equal launches in all steps with equal launch_key().
   bool can_replay() const { return !launch_key_.empty(); }

@@ -13,6 +13,7 @@
 #include "kernels/cuda/emulator/runtime.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/quant/float16.h"
+#include "kernels/quant/float8.h"
 
 namespace quire::kernels::cuda {
 
@@ -36,6 +37,7 @@ T* DynamicShared() {
 inline float ToFloat(float value) { return value; }
 inline float ToFloat(Bf16 value) { return Bf16ToF32(value.bits); }
 inline float ToFloat(F16 value) { return F16ToF32(value.bits); }
+inline float ToFloat(E4M3 value) { return E4M3ToF32(value.bits); }
 
 template <typename T>
 T FromFloat(float value) {
@@ -43,6 +45,8 @@ T FromFloat(float value) {
     return value;
   } else if constexpr (std::is_same_v<T, Bf16>) {
     return {F32ToBf16(value)};
+  } else if constexpr (std::is_same_v<T, E4M3>) {
+    return {F32ToE4M3(value)};
   } else {
     return {F32ToF16(value)};
   }
@@ -60,6 +64,16 @@ float2 Unpack2(uint32_t pair) {
 }
 
 inline uint32_t AndOr(uint32_t word, uint32_t mask, uint32_t bits) { return (word & mask) | bits; }
+
+template <int kFirst>
+uint32_t SignExtend(uint32_t word) {
+  static_assert(kFirst == 0 || kFirst == 1);
+  const auto extended = [word](int byte) {
+    const auto value = static_cast<int8_t>(word >> (8 * byte) & 0xff);
+    return static_cast<uint32_t>(static_cast<uint16_t>(value));
+  };
+  return extended(kFirst) | extended(kFirst + 2) << 16;
+}
 
 inline float Exp2(float value) { return std::exp2(value); }
 inline float Log2(float value) { return std::log2(value); }

@@ -86,7 +86,11 @@ TEST(GpuBenchCaseTest, WorkIsWhatTheShapeMakesIt) {
   // tokens * 32 heads * 128 elements * 2 bytes.
   EXPECT_EQ(WorkOf(decode).bytes, 2147483648.0 + 64 * 32 * 128 * 2 * 2);
   EXPECT_EQ(WorkOf(decode).flops, 4.0 * 64 * 8192 * 32 * 128);
-  EXPECT_EQ(KvElements(decode), int64_t{64} * 8192 * 2 * 8 * 128);
+  EXPECT_EQ(KvBytes(decode), int64_t{64} * 8192 * 2 * 8 * 128 * 2);
+  decode.fp8 = true;
+  EXPECT_EQ(Name(decode), "decode 64x8192 32/8 d128 bs16 fp8");
+  EXPECT_EQ(WorkOf(decode).bytes, 1073741824.0 + 64 * 32 * 128 * 2 * 2);
+  EXPECT_EQ(KvBytes(decode), int64_t{64} * 8192 * 2 * 8 * 128);
 
   AttentionCase ragged = {.suite = "ragged",
                           .context_lens = {512, 512, 20},
@@ -137,6 +141,8 @@ TEST(GpuBenchCaseTest, TheFullMatrixHasEveryShapeOnceWithAndWithoutAlibi) {
         for (const char* batch : {"1", "8", "64", "256"}) {
           for (const char* context : {"1024", "8192", "32768"}) {
             EXPECT_THAT(names, Contains(absl::StrCat("decode ", batch, "x", context, tail)));
+            EXPECT_THAT(names, Contains(absl::StrCat("decode ", batch, "x", context, " ", heads,
+                                                     " d128 bs16 fp8")));
           }
         }
         EXPECT_THAT(names, Contains(absl::StrCat("ragged 63x512+1x131072", tail)));

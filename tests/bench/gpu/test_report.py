@@ -46,6 +46,15 @@ class GoalsTest(unittest.TestCase):
         self.assertIn("**not met**; worst of 1: +3.0 %", goal(report.goals(rows, []), "ALiBi for at most 2 %"))
         self.assertIn("not measured", goal(report.goals(rows, []), "ALiBi for at most 5 %"))
 
+    def test_an_fp8_cache_is_compared_with_the_same_case_without(self):
+        name = "decode 64x32768 32/8 d128 bs16"
+        rows = [attention(name, median=180.0, contexts=[32768] * 64),
+                attention(name + " fp8", median=100.0, share=0.8, contexts=[32768] * 64) | {"fp8": True}]
+        self.assertIn(": met; worst of 1: 1.80", goal(report.goals(rows, []), "decode of 32k tokens 1.7 times as fast"))
+        self.assertIn("worst of 1: 95 %", goal(report.goals(rows, []), "decode at 90 %"))
+        rows[0]["median_us"] = 160.0
+        self.assertIn("**not met**; worst of 1: 1.60", goal(report.goals(rows, []), "decode of 32k tokens 1.7 times as fast"))
+
     def test_prefill_counts_flops_at_eight_thousand_tokens(self):
         rows = [attention("prefill 1x8192@8192 32/8 d128 bs16", "prefill", 1000.0, contexts=[8192], queries=[8192], flops=3.4e11),
                 attention("prefill 1x1024@1024 32/8 d128 bs16", "prefill", 1000.0, contexts=[1024], queries=[1024], flops=1e9)]

@@ -40,8 +40,8 @@ echo '{"testsuites": [{"name": "S", "testsuite": [{"name": "t", "result": "COMPL
 case "$0" in *bad_test) exit 1 ;; esac
 """
 TESTS = ["primitives", "hopper_primitives", "tile_product", "device", "paged_attention", "attn_merge", "step_ops",
-         "attention_reference", "packed_gemm", "backend", "bad_arguments", "prefill_attention",
-         "shared_keys"]
+         "attention_reference", "packed_gemm", "backend", "bad_arguments", "prefill_attention", "shared_keys",
+         "fp8_attention"]
 
 
 class RunAllTest(unittest.TestCase):
@@ -165,7 +165,8 @@ esac
         run = self.run_all("--phase", "ncu")
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         self.assertEqual([(line["kernel"], line["case"].split()[0]) for line in self.lines("ncu")],
-                         [("AttnKernel", "decode"), ("AttnMergeKernel", "decode"), ("AttnKernel", "prefill"),
+                         [("AttnKernel", "decode"), ("AttnMergeKernel", "decode"), ("Fp8AttnKernel", "decode"),
+                          ("AttnKernel", "prefill"),
                           ("PrefillAttnKernel", "prefill"), ("PackedGemmKernel", "linear")])
         self.assertIn("| 93.5 % |", (self.out / "performance.md").read_text())
         self.script(self.tools / "ncu", "#!/bin/bash\nexit 1\n")

@@ -112,14 +112,15 @@ TEST(AccessCounterTest, LanesThatDivergeAreCountedTogetherAgainOnceTheyMeet) {
 
 // Runs attention of this shape, once as a decode that is cut into pieces and once as a prompt.
 // Expects that no access of a kernel to shared memory conflicts.
-void ExpectNoConflicts(int32_t head_dim, int32_t num_heads) {
+void ExpectNoConflicts(kernels::DType cache_dtype, int32_t head_dim, int32_t num_heads) {
   SCOPED_TRACE(head_dim);
   SCOPED_TRACE(num_heads);
   EmulatedDevice device({.counts_accesses = true});
   const AttentionBatch batch({.sequences = {{300, 1}, {70, 20}},
                               .num_heads = num_heads,
                               .num_kv_heads = 1,
-                              .head_dim = head_dim});
+                              .head_dim = head_dim,
+                              .cache_dtype = cache_dtype});
   AttentionOnDevice on_device(device, batch);
   PagedAttentionOp op(device);
   const auto plan = op.Plan(batch.PlanArgs());
@@ -146,7 +147,14 @@ void ExpectNoConflicts(int32_t head_dim, int32_t num_heads) {
 
 TEST(AccessCounterTest, AttentionHasNoBankConflicts) {
   for (const int32_t head_dim : {32, 64, 80, 96, 112, 128, 256}) {
-    for (const int32_t num_heads : {4, 17, 71}) ExpectNoConflicts(head_dim, num_heads);
+    for (const int32_t num_heads : {4, 17, 71}) {
+      ExpectNoConflicts(kernels::DType::kBF16, head_dim, num_heads);
+    }
+  }
+  for (const int32_t head_dim : {64, 128, 256}) {
+    for (const int32_t num_heads : {4, 17, 71}) {
+      ExpectNoConflicts(kernels::DType::kF8E4M3, head_dim, num_heads);
+    }
   }
 }
 

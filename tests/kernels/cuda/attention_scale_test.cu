@@ -123,7 +123,7 @@ class FarAttentionTest : public ::testing::Test {
     AttnParams<Bf16> params = {};
     params.out = reinterpret_cast<Bf16*>(out_.data());
     params.query = reinterpret_cast<const Bf16*>(query_.data());
-    params.kv = reinterpret_cast<const Bf16*>(cache_.data());
+    params.kv = cache_.data();
     params.block_table = block_table_.data();
     params.query_starts = query_starts_.data();
     params.items = items.data();

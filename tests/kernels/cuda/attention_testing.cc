@@ -40,7 +40,8 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << ", heads " << c.num_heads << "/" << c.num_kv_heads << " of " << c.head_dim << "/"
              << c.value_dim() << ", block_size " << c.block_size << ", " << Name(c.dtype)
              << ", cache " << Name(c.cache_dtype.value_or(c.dtype)) << ", " << ToString(c.pattern)
-             << ", soft_cap " << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi
+             << ", cache_deviation " << c.cache_deviation << ", soft_cap " << c.soft_cap
+             << ", scale " << c.scale << ", alibi " << c.alibi
              << (c.alibi_is_rounded ? " rounded" : "") << ", sinks " << c.sinks << ", second_half "
              << c.second_half << ", fixed_split_keys " << c.fixed_split_keys << ", part_rows "
              << c.part_rows << ", shared " << ::testing::PrintToString(c.shared);
@@ -90,10 +91,12 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
         Normal(2 * seed, (sequence.queries_before + sequence.query_len) * token);
     query_.insert(query_.end(), query.begin() + sequence.queries_before * token, query.end());
     const int64_t row = int64_t{c.num_kv_heads} * (c.head_dim + c.value_dim());
-    const std::vector<float> own_rows = Normal(2 * seed + 1, sequence.context_len * row);
-    const std::vector<float> shared_rows =
-        prefix == nullptr ? std::vector<float>()
-                          : Normal(2 * seed_of(prefix->sequences[0]) + 1, prefix->num_keys * row);
+    const std::vector<float> own_rows =
+        Normal(2 * seed + 1, sequence.context_len * row, c.cache_deviation);
+    const std::vector<float> shared_rows = prefix == nullptr
+                                               ? std::vector<float>()
+                                               : Normal(2 * seed_of(prefix->sequences[0]) + 1,
+                                                        prefix->num_keys * row, c.cache_deviation);
     const int32_t first_position = sequence.context_len - sequence.query_len;
     // Returns true if a query head of `kv_head` sees `key` in this step.
     const auto is_seen = [&](int64_t key, int64_t kv_head) {
@@ -136,6 +139,7 @@ kernels::AttentionPlanArgs AttentionBatch::PlanArgs() const {
           .query_lens = query_lens_,
           .heads = {case_.num_heads, case_.num_kv_heads, case_.head_dim, case_.value_dim()},
           .pattern = case_.pattern,
+          .cache_dtype = cache_dtype_,
           .shared_seqs = shared_seqs_,
           .shared_keys = shared_keys_};
 }
@@ -243,11 +247,11 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   double relative = 2 * score_error + (1.2 * keys + 64) * kEpsilon;
   double of_weight = 0.0;
   if (weights == AttentionWeights::kRounded) {
-    relative += Rounding(cache_dtype_);
+    relative += Rounding(case_.dtype);
     // Rounding a weight below the normal numbers of f16 errs by up to 2^-25. The output is divided
     // by the sum of the weights. The sum is at least 1, because the largest weight is 1, so the
     // division does not increase the error.
-    if (cache_dtype_ == DType::kF16) of_weight = 0x1p-25;
+    if (case_.dtype == DType::kF16) of_weight = 0x1p-25;
   }
   double worst = 0.0;
   for (size_t d = 0; d < want.size(); ++d) {

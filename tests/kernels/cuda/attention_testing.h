@@ -43,7 +43,8 @@ struct AttentionCase {
   std::optional<kernels::DType> cache_dtype;  // absent: the same as dtype
   kernels::AttentionPattern pattern;
   float soft_cap = 0.0f;
-  float scale = 0.0f;  // 0: 1 / sqrt(head_dim)
+  float scale = 0.0f;            // 0: 1 / sqrt(head_dim)
+  float cache_deviation = 1.0f;  // the standard deviation of the elements of keys and values
   bool alibi = false, sinks = false;
   bool alibi_is_rounded = false;
   // If true, the heads are the second half of the heads of a model, as on the second of two tensor
@@ -64,7 +65,7 @@ struct AttentionCase {
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c);
 
 // The precision of the attention weights when a kernel multiplies them by V: float32, or rounded to
-// the dtype of the cache, as tensor cores need.
+// the dtype of the queries, as tensor cores need.
 enum class AttentionWeights { kFloat32, kRounded };
 
 // The inputs of a case, in host memory. The blocks are scattered in the cache, with gaps between

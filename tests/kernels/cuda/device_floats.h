@@ -9,26 +9,26 @@
 #include "kernels/cuda/device.h"
 #include "kernels/dtype.h"
 #include "kernels/quant/float16.h"
+#include "kernels/quant/float8.h"
 #include "kernels/tensor_view.h"
 #include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/rounding.h"
 
 namespace quire::testing {
 
 inline constexpr kernels::DType kFloats[] = {kernels::DType::kF32, kernels::DType::kF16,
                                              kernels::DType::kBF16};
 
-// Returns the largest relative error of one rounding to `dtype`: half the relative distance between
-// neighbouring numbers.
-inline double Rounding(kernels::DType dtype) {
-  if (dtype == kernels::DType::kF32) return 0x1p-24;
-  return dtype == kernels::DType::kF16 ? 0x1p-11 : 0x1p-8;
-}
+inline constexpr kernels::DType kCacheTypes[] = {kernels::DType::kF32, kernels::DType::kF16,
+                                                 kernels::DType::kBF16, kernels::DType::kF8E4M3};
 
 inline std::vector<uint8_t> Encode(kernels::DType dtype, const std::vector<float>& values) {
   std::vector<uint8_t> bytes(values.size() * static_cast<size_t>(kernels::SizeOf(dtype)));
   for (size_t i = 0; i < values.size(); ++i) {
     if (dtype == kernels::DType::kF32) {
       reinterpret_cast<float*>(bytes.data())[i] = values[i];
+    } else if (dtype == kernels::DType::kF8E4M3) {
+      bytes[i] = kernels::F32ToE4M3(values[i]);
     } else {
       reinterpret_cast<uint16_t*>(bytes.data())[i] = dtype == kernels::DType::kF16
                                                          ? kernels::F32ToF16(values[i])
@@ -43,6 +43,8 @@ inline std::vector<float> Decode(kernels::DType dtype, const std::vector<uint8_t
   for (size_t i = 0; i < values.size(); ++i) {
     if (dtype == kernels::DType::kF32) {
       values[i] = reinterpret_cast<const float*>(bytes.data())[i];
+    } else if (dtype == kernels::DType::kF8E4M3) {
+      values[i] = kernels::E4M3ToF32(bytes[i]);
     } else {
       const uint16_t bits = reinterpret_cast<const uint16_t*>(bytes.data())[i];
       values[i] =

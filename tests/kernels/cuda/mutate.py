@@ -33,6 +33,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
 from relink import compile_words, link_line  # noqa: E402
 ATTENTION_UNIT = ATTENTION_HOST
+FP8_UNIT = f"{CUDA}/fp8_attention.cu"
 PREFILL_UNIT = f"{CUDA}/prefill_attention.cu"
 SCALE_UNIT = f"{HERE}/attention_scale_test.cu"
 # Maps a kernel source to pairs: the source to compile anew, and the test that should see the kernel's bugs.
@@ -48,6 +49,7 @@ KERNELS = {
        for part in ("attn_tiles", "attn_exchange")},
     f"{CUDA}/attn_keys.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
                               (PREFILL_UNIT, "cuda_prefill_attention_test")],
+    f"{CUDA}/attn_fp8.cuh": [(FP8_UNIT, "cuda_fp8_attention_test")],
     **{f"{CUDA}/prefill_{part}.cuh": [(PREFILL_UNIT, "cuda_prefill_attention_test")]
        for part in ("attention", "fetch", "products", "shape")},
     f"{CUDA}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),

@@ -146,7 +146,9 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
               "64], values of 64, all keys");
   bad = args_;
   bad.kv_cache = View(DType::kF16, {8, 2, 2, 16, 64});
-  ExpectError(bad, "kv_cache: want the query's dtype and block_size 16|32|64|128, got f16");
+  ExpectError(bad,
+              "kv_cache: want the query's dtype, or fp8_e4m3 with a usual head_dim, and block_size "
+              "16|32|64|128, got f16");
   bad = args_;
   bad.kv_cache = View(DType::kBF16, {8, 2, 2, 24, 64});
   ExpectError(bad, "block_size 16|32|64|128, got bf16 [8, 2, 24, 64/64]");
@@ -157,15 +159,20 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   bad.kv_cache = View(DType::kBF16, {8, 2, 1, 16, 64});
   ExpectError(bad, "got 1 sequences of 1 tokens, heads 4/2 of 64/64, all keys");
   bad = args_;
+  bad.kv_cache = View(DType::kF8E4M3, {8, 2, 2, 16, 64});
+  ExpectError(bad, "plan: want the last of Plan for its heads, pattern and type of cache");
+  bad.query = TensorView(memory_ + 4, DType::kBF16, {1, 4, 64});
+  ExpectError(bad, "query: want memory at a multiple of 8 bytes, got 4 past one");
+  bad = args_;
   bad.pattern = AttentionPattern::Window(5);
   ExpectError(bad, "a window of 5");
   bad = args_;
   bad.kv_cache = View(DType::kBF16, {8, 2, 2, 16, 64}).WithRowStride(4100);
   ExpectError(bad,
               "kv_cache: want blocks a multiple of 16 bytes, and less than 4 GiB, apart, got "
-              "4100 elements");
+              "8200 bytes");
   bad.kv_cache = View(DType::kBF16, {8, 2, 2, 16, 64}).WithRowStride(int64_t{1} << 31);
-  ExpectError(bad, "got 2147483648 elements");
+  ExpectError(bad, "got 4294967296 bytes");
   bad = args_;
   bad.kv_cache = TensorView(memory_ + 8, DType::kBF16, {8, 2, 2, 16, 64});
   ExpectError(bad, "kv_cache: want memory at a multiple of 16 bytes, got 8 past one");
@@ -195,6 +202,14 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
       PagedAttentionOp::Supports(DType::kBF16, {.heads = {1, 1, 128, 128}, .pattern = kBlocks}));
   EXPECT_FALSE(
       PagedAttentionOp::Supports(DType::kBF16, {.heads = {1, 1, 64, 64}, .pattern = kBlocks}));
+  for (const int32_t dim : {64, 80, 128, 256}) {
+    const auto reads_fp8 = [dim](const AttentionPattern& pattern) {
+      return PagedAttentionOp::SupportsCache(DType::kBF16, DType::kF8E4M3,
+                                             {.heads = {1, 1, dim, dim}, .pattern = pattern}, 16);
+    };
+    EXPECT_EQ(reads_fp8({}), dim != 80) << dim;
+    EXPECT_FALSE(reads_fp8(kBlocks)) << dim;
+  }
   const std::vector<int32_t> one = {1};
   for (const int32_t key_dim : {64, 72}) {
     const auto plan =

@@ -13,6 +13,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/primitives.cuh"
 #include "kernels/quant/float16.h"
+#include "kernels/quant/float8.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/cuda/small_integers.h"
 
@@ -146,6 +147,48 @@ TEST_F(PrimitivesTest, F16) {
   CheckNumbers(Run(&DecodeKernel<F16>, All16BitNumbers(), 1 << 16),
                Run(&EncodeKernel<F16>, numbers, size), Run(&PackKernel<F16>, numbers, size),
                &kernels::F16ToF32, &kernels::F32ToF16);
+}
+
+__global__ void DecodeE4M3Kernel(const __grid_constant__ Arrays<uint8_t, float> p) {
+  for (int i = static_cast<int>(threadIdx.x); i < p.size; i += 32)
+    p.out[i] = ToFloat(E4M3{p.in[i]});
+}
+__global__ void EncodeE4M3Kernel(const __grid_constant__ Arrays<float, uint8_t> p) {
+  for (int i = static_cast<int>(threadIdx.x); i < p.size; i += 32) {
+    p.out[i] = FromFloat<E4M3>(p.in[i]).bits;
+  }
+}
+
+// A cache that one device wrote has the bits of another's, NaN included.
+TEST_F(PrimitivesTest, E4M3HasTheBitsOfTheHost) {
+  std::vector<uint8_t> codes(256), want_codes;
+  std::vector<float> want;
+  for (size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<uint8_t>(i);
+    want.push_back(kernels::E4M3ToF32(codes[i]));
+  }
+  ExpectSameNumbers(Run(&DecodeE4M3Kernel, codes, 256), want);
+  std::vector<float> numbers = NumbersToRound();
+  for (size_t i = 0; i + 1 < 0x7f; ++i) {  // the middles of two neighbours
+    const float middle = (want[i] + want[i + 1]) / 2;
+    numbers.insert(numbers.end(), {middle, -middle, std::nextafter(middle, INFINITY)});
+  }
+  for (const float number : numbers) want_codes.push_back(kernels::F32ToE4M3(number));
+  EXPECT_EQ(Run(&EncodeE4M3Kernel, numbers, std::ssize(numbers)), want_codes);
+}
+
+__global__ void SignExtendKernel(const __grid_constant__ Arrays<uint32_t, uint32_t> p) {
+  for (int i = static_cast<int>(threadIdx.x); i < p.size; i += 32) {
+    p.out[2 * i] = SignExtend<0>(p.in[i]);
+    p.out[2 * i + 1] = SignExtend<1>(p.in[i]);
+  }
+}
+
+TEST_F(PrimitivesTest, BytesBecome16Bits) {
+  const std::vector<uint32_t> words = {0x00000000, 0x7f017e02, 0x80818283, 0xff7f00fe, 0x01ff8000};
+  EXPECT_EQ(Run(&SignExtendKernel, words, 2 * std::ssize(words)),
+            (std::vector<uint32_t>{0, 0, 0x00010002, 0x007f007e, 0xff81ff83, 0xff80ff82, 0x007ffffe,
+                                   0xffff0000, 0xffff0000, 0x0001ff80}));
 }
 
 // Writes three results for each number: Exp2 of the number, Log2 of its magnitude, and Reciprocal.
@@ -320,6 +363,25 @@ TEST_F(PrimitivesTest, MatricesMultiply) {
   const auto bf16 = SmallIntegers<Bf16>(256 + 128, 1);
   CheckMma(bf16, Run(&MmaKernel<Bf16>, bf16, 128));
   const auto f16 = SmallIntegers<F16>(256 + 128, 2);
+  CheckMma(f16, Run(&MmaKernel<F16>, f16, 128));
+}
+
+// The elements of b are subnormal, as those of an fp8 cache are below e4m3's normal numbers. Those
+// of a are so large that the sums are exact.
+template <typename T>
+std::vector<T> SubnormalFactors(float power, uint16_t (*encode)(float)) {
+  std::vector<T> in = SmallIntegers<T>(256, 3);
+  for (T& a : in) a.bits = encode(ValueOf(a) * power);
+  for (uint16_t i = 0; i < 128; ++i) {
+    in.push_back(T{static_cast<uint16_t>(i % 8 | i % 3 / 2 << 15)});
+  }
+  return in;
+}
+
+TEST_F(PrimitivesTest, SubnormalMatricesMultiply) {
+  const auto bf16 = SubnormalFactors<Bf16>(0x1p120f, &kernels::F32ToBf16);
+  CheckMma(bf16, Run(&MmaKernel<Bf16>, bf16, 128));
+  const auto f16 = SubnormalFactors<F16>(0x1p8f, &kernels::F32ToF16);
   CheckMma(f16, Run(&MmaKernel<F16>, f16, 128));
 }
 

@@ -23,9 +23,8 @@ using testing::DeviceArray;
 using testing::DeviceFloats;
 using ::testing::HasSubstr;
 using testing::kAllThreadOrders;
-using testing::kFloats;
+using testing::LargestRounding;
 using testing::Normal;
-using testing::Rounding;
 using testing::ThreadOrder;
 
 constexpr double kOneOperation = 0x1p-23;  // the largest relative error of one float32 operation
@@ -106,7 +105,10 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
     SCOPED_TRACE(preparation.name);
     for (const RopeLayout layout :
          {RopeLayout::kNone, RopeLayout::kInterleaved, RopeLayout::kHalfSplit}) {
-      for (const DType dtype : kFloats) {
+      for (const auto& [dtype, cache_dtype] : {std::pair(DType::kF32, DType::kF16),
+                                               {DType::kF16, DType::kF16},
+                                               {DType::kBF16, DType::kBF16},
+                                               {DType::kBF16, DType::kF8E4M3}}) {
         // With a head_dim of 128 and without norms, a thread block takes four of the ten heads, so
         // the last thread block has two.
         for (const auto& dims : {std::pair(8, 8), {24, 24}, {128, 128}, {24, 40}, {64, 8}}) {
@@ -114,7 +116,6 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
           if (head_dim == 128 && (dtype != DType::kF32 || layout != RopeLayout::kHalfSplit))
             continue;
           const int64_t rope_dim = head_dim == 24 ? 16 : head_dim, half = rope_dim / 2;
-          const DType cache_dtype = dtype == DType::kF32 ? DType::kF16 : dtype;
           const int64_t first_value = (kHeads + kKvHeads) * head_dim;  // in a row of qkv
           const int64_t row = first_value + kKvHeads * value_dim;
           const int64_t keys = kKvHeads * kBlockSize * head_dim;
@@ -208,10 +209,8 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
               for (int64_t d = 0; d < dim; ++d) {
                 const Bounded& w = want[first + d];
                 const float got = h < kHeads ? got_query[at + d] : got_cache[at + d];
-                const double rounding = Rounding(h < kHeads ? dtype : cache_dtype);
-                // Neighbouring f16 numbers near 0 differ by 2^-24.
-                ASSERT_NEAR(got, w.value, 1.01 * (w.error + rounding * std::abs(w.value)) + 0x1p-25)
-                    << t << " " << h << " " << d;
+                const double rounding = LargestRounding(h < kHeads ? dtype : cache_dtype, w.value);
+                ASSERT_NEAR(got, w.value, 1.01 * (w.error + rounding)) << t << " " << h << " " << d;
                 if (h >= kHeads) written[at + d] = true;
               }
             }

@@ -260,9 +260,9 @@ class SourcesTest(unittest.TestCase):
             launches |= dict(reversed(launch) for launch in
                              re.findall(r"\.shared_bytes = (\w+)\},\s*&(\w+)", text))
         self.assertGreaterEqual(len(launches), 4)
-        # Leaves out the kernels whose launches compute the bytes: AttnKernel and PrefillAttnKernel, from kInstances,
-        # PackedGemmKernel, from its shape, and PlanDecodesKernel, from the number of sequences.
-        computed = ("AttnKernel", "PackedGemmKernel", "PlanDecodesKernel", "PrefillAttnKernel")
+        # Leaves out the kernels whose launches compute the bytes: AttnKernel, Fp8AttnKernel and PrefillAttnKernel, from
+        # kInstances, PackedGemmKernel, from its shape, and PlanDecodesKernel, from the number of sequences.
+        computed = ("AttnKernel", "Fp8AttnKernel", "PackedGemmKernel", "PlanDecodesKernel", "PrefillAttnKernel")
         known = {kernel: expression for kernel, (_, expression) in resources.DYNAMIC_SHARED.items()
                  if kernel not in computed}
         self.assertEqual(launches, known)
@@ -291,7 +291,7 @@ class ResourcesTest(unittest.TestCase):
     def test_nothing_spills_but_what_is_known_to(self):
         # At head_dim 256, the output and the query alone take 192 of AttnKernel's 255 registers. ptxas keeps
         # AttnMergeKernel within 40 registers, so that threads can fill an sm_86.
-        known = re.compile(r"AttnKernel<\w+, 256, \d, false> sm_\w+|PrefillAttnKernel<\w+, 256> sm_90a|AttnMergeKernel<\w+> sm_8[69]")
+        known = re.compile(r"AttnKernel<\w+, 256, \d, false> sm_\w+|Fp8AttnKernel<\w+, 256, \d> sm_\w+|PrefillAttnKernel<\w+, 256> sm_90a|AttnMergeKernel<\w+> sm_8[69]")
         spilling = {f"{kernel} {target}" for (_, kernel, target), r in self.rows.items()
                     if (r.stack, r.spill_stores, r.spill_loads) != ("0", "0", "0")}
         self.assertEqual({at for at in spilling if not known.fullmatch(at)}, set())
@@ -320,6 +320,25 @@ class ResourcesTest(unittest.TestCase):
         self.assertGreater(len(tiles), 0)
         for (_, kernel, target), r in tiles.items():
             _, head_dim, row_tiles, _ = kernel.split(", ")
+            if head_dim == "128":
+                self.assertLessEqual(int(r.tile_instructions), most[row_tiles], (kernel, target))
+            self.assertLessEqual(int(r.tile_branches), 4 if target == "sm_90a" else 5, (kernel, target))
+            self.assertEqual(r.loop_calls, "0", (kernel, target))
+            if head_dim != "256":
+                self.assertEqual(r.loop_local, "0", (kernel, target))
+
+    def test_attention_over_an_fp8_cache_fits_in_a_multiprocessor_and_executes_no_idle_work(self):
+        # A tile has half the bytes of a 16-bit one. So two blocks fit everywhere, and a decode's tile of 64 keys of 128
+        # arrives within 885 cycles at an H200's 4.3 TB/s.
+        shared = {"sm_80": 164, "sm_86": 100, "sm_89": 100, "sm_90a": 228}
+        most = {"1": 650, "2": 1000, "4": 1750}  # instructions at head_dim 128
+        attention = {row: r for row, r in self.rows.items() if row[1].startswith("Fp8AttnKernel<")}
+        self.assertEqual(len(attention), 16 * len(resources.TARGETS))
+        for (_, kernel, target), r in attention.items():
+            self.assertLessEqual(2 * 128 * int(r.registers), 64 << 10, (kernel, target))
+            blocks = 2 if "256" not in kernel or target in ("sm_80", "sm_90a") else 1
+            self.assertLessEqual(blocks * (int(r.dynamic_shared) + 1024), shared[target] << 10, (kernel, target))
+            _, head_dim, row_tiles = kernel.rstrip(">").split(", ")
             if head_dim == "128":
                 self.assertLessEqual(int(r.tile_instructions), most[row_tiles], (kernel, target))
             self.assertLessEqual(int(r.tile_branches), 4 if target == "sm_90a" else 5, (kernel, target))

@@ -17,9 +17,9 @@ namespace {
 
 using testing::DeviceFloats;
 using testing::kAllThreadOrders;
-using testing::kFloats;
+using testing::kCacheTypes;
+using testing::LargestRounding;
 using testing::Normal;
-using testing::Rounding;
 using testing::ThreadOrder;
 
 class ShiftKeysTest : public ::testing::TestWithParam<ThreadOrder> {
@@ -39,7 +39,7 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksAndNothingElse) {
   // head is rotated. The third case has a cache block with more keys than one thread block rotates.
   for (const Case& c : {Case{8, 8, 4, 300}, Case{24, 16, 4, 2}, Case{128, 128, 16, 1}}) {
     for (const RopeLayout layout : {RopeLayout::kInterleaved, RopeLayout::kHalfSplit}) {
-      for (const DType dtype : kFloats) {
+      for (const DType dtype : kCacheTypes) {
         const int64_t num_blocks = 2 * c.num_shifts + 1, half = c.rope_dim / 2;
         const int64_t keys = kKvHeads * c.block_size * c.head_dim, stride = 2 * keys + 16;
         DeviceFloats cache(*device_, dtype, Normal(1, num_blocks * stride));
@@ -72,8 +72,8 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksAndNothingElse) {
               const double error =
                   3 * 0x1p-24 * (std::abs(a) + std::abs(b)) * (std::abs(cos) + std::abs(sin));
               const double x = a * cos + b * sin, y = b * cos - a * sin;
-              ASSERT_NEAR(got[at_a], x, 1.01 * (error + Rounding(dtype) * std::abs(x)) + 0x1p-25);
-              ASSERT_NEAR(got[at_b], y, 1.01 * (error + Rounding(dtype) * std::abs(y)) + 0x1p-25);
+              ASSERT_NEAR(got[at_a], x, 1.01 * (error + LargestRounding(dtype, x)));
+              ASSERT_NEAR(got[at_b], y, 1.01 * (error + LargestRounding(dtype, y)));
               turned[at_a] = turned[at_b] = true;
             }
           }

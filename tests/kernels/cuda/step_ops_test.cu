@@ -144,9 +144,15 @@ TEST_P(StepOpsTest, GatherRowsTakesRowsInAnyOrder) {
 TEST_P(StepOpsTest, CopyBlocksCopiesWholeBlocksAndNothingElse) {
   // The first case has more copies than one launch takes, and its blocks have an odd number of
   // 16-bit words. The second case has blocks that are copied in several parts.
-  for (const auto& [elements, num_copies] : {std::pair<int64_t, int32_t>{33, 300}, {9000, 2}}) {
+  struct Case {
+    DType dtype;
+    int64_t elements;
+    int32_t num_copies;
+  };
+  for (const auto& [dtype, elements, num_copies] :
+       {Case{DType::kF16, 33, 300}, {DType::kF16, 9000, 2}, {DType::kF8E4M3, 66, 3}}) {
     const int64_t num_blocks = 2 * num_copies + 1;
-    DeviceFloats cache(*device_, DType::kF16, Normal(1, num_blocks * elements));
+    DeviceFloats cache(*device_, dtype, Normal(1, num_blocks * elements));
     std::vector<float> want = cache.values;
     std::vector<BlockCopy> copies;
     for (int32_t i = 0; i < num_copies; ++i) {

@@ -1,0 +1,23 @@
+#pragma once
+
+// Paged attention over a cache of E4M3 with mma.sync, for queries in Bf16 or F16. The kernel is
+// AttnKernel (paged_attention.cuh) with the products of attn_fp8.cuh. Its tiles have as many keys
+// and half the bytes.
+
+#include "kernels/cuda/attn_fp8.cuh"
+#include "kernels/cuda/paged_attention.cuh"
+
+namespace quire::kernels::cuda {
+
+template <typename T, int kHeadDim, int kRowTiles>
+__global__ void __launch_bounds__(kAttnThreads, 2)
+    Fp8AttnKernel(const __grid_constant__ AttnParams<T> p) {
+  const int last_item = p.block_starts[blockIdx.x + 1];
+  for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {
+    const AttentionItem item = p.items[i];
+    AttendItem<T, kHeadDim, kRowTiles, /*kListed=*/false, E4M3>(p, item);
+  }
+  GridDependencyLaunch();
+}
+
+}  // namespace quire::kernels::cuda
