@@ -5,25 +5,11 @@
 #include "kernels/cuda/dequantize_weight.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed_gemm.cuh"
-#include "kernels/cuda/row_launch.h"
+#include "kernels/cuda/packed_launch.h"
 #include "kernels/cuda/weight_product.h"
 
 namespace quire::kernels::cuda {
 namespace {
-
-// Calls f(an element, a WeightTypeConstant) for a packed weight, whose dtype has 16 bits.
-template <typename F>
-absl::Status WithPackedTypes(DType dtype, WeightType type, F f) {
-  return WithElementType(dtype, [&](auto element) -> absl::Status {
-    if constexpr (sizeof(element) == 2) {
-      return WithPackedType(
-          type, [&](auto constant) { return f(element, constant); },
-          WantGot("weight", "a type with a packed form", Traits(type).name));
-    } else {
-      return WantGot("weight", "packed for f16|bf16", Name(dtype));
-    }
-  });
-}
 
 template <typename T, WeightType kType, int kTokenTiles>
 absl::Status LaunchPacked(Device& device, const PackedGemmParams& params) {

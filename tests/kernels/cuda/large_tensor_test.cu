@@ -187,6 +187,7 @@ class LargeExpertsTest : public LargeTensorTest {
     params.num_groups = kExperts;
     params.rows_per_input = 1;
     params.cols = kExpertElements / kDepth / (gated ? 2 : 1);
+    params.out_cols = params.cols;
     params.depth = kDepth;
     params.activation = Activation::kSiluMul;
     EXPECT_TRUE(

@@ -58,7 +58,9 @@ KERNELS = {
        for name in ("sample", "sample_block", "sample_select")},
     REFERENCE: [(f"{CUDA}/attention_reference.cu", "cuda_attention_reference_test")],
     f"{CUDA}/grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
-                                 (f"{CUDA}/moe.cu", "cuda_moe_test")],
+                                 (f"{CUDA}/expert_product.cu", "cuda_moe_test")],
+    f"{CUDA}/packed_grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
+                                        (f"{CUDA}/expert_product.cu", "cuda_moe_test")],
     **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test")]
        for name in ("packed_gemm", "packed_dequantize", "dequantize_weight")},
     f"{CUDA}/weight_product.cu": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test"),
