@@ -24,6 +24,7 @@ struct MoeScratch {
   int32_t* starts;   // [experts + 1]
   void* inner;       // [choices, intermediate]
   float* y;          // [choices, hidden]
+  DequantizedRows experts_expanded;
 };
 
 constexpr int64_t kAlignment = 256;
@@ -51,12 +52,23 @@ int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scra
   return used;
 }
 
-// Returns the most tokens that one round can process. Two limits apply: the arrays of these tokens
-// must fit into the scratch memory, and the grid of the products must not exceed CUDA's limit of
-// 65535 in y. The grid has up to one block in y for each choice.
+// Packed experts are expanded into what the arrays leave, a quarter of the scratch memory at least:
+// of 256 MiB, 64 hold a quarter of the gate and up of an expert of 14336 rows of 4096.
+int64_t ArrayBytes(const MoeArgs& args, int64_t scratch_bytes) {
+  for (const PreparedWeight* weight : {args.up, args.down}) {
+    if (static_cast<const CudaWeight*>(weight)->is_packed()) {
+      return scratch_bytes / 4 * 3 / kAlignment * kAlignment;
+    }
+  }
+  return scratch_bytes;
+}
+
+// Returns the most tokens that one round can process, at least one. Two limits apply: the arrays of
+// these tokens must fit into the scratch memory, and the grid of the products must not exceed
+// CUDA's limit of 65535 in y. The grid has up to one block in y for each choice.
 int64_t TokensAtOnce(const MoeArgs& args, int64_t scratch_bytes) {
   constexpr int64_t kMostBlocks = 65535;
-  int64_t least = 0, most = std::min(args.input.dim(0), kMostBlocks / args.num_experts_per_token);
+  int64_t least = 1, most = std::min(args.input.dim(0), kMostBlocks / args.num_experts_per_token);
   while (least < most) {
     const int64_t middle = (least + most + 1) / 2;
     MoeScratch ignored;
@@ -85,7 +97,8 @@ absl::Status Products(Device& device, const MoeArgs& args, const MoeScratch& scr
                               .activation = args.activation,
                               .activation_limit = args.activation_limit};
   const auto& up = static_cast<const CudaWeight&>(*args.up);
-  RETURN_IF_ERROR(ExpertProduct(device, up, params, choices, /*gated=*/true));
+  RETURN_IF_ERROR(
+      ExpertProduct(device, up, params, choices, /*gated=*/true, scratch.experts_expanded));
   params.out = scratch.y;
   params.input = scratch.inner;
   params.bias = args.down_bias.data<float>();
@@ -93,7 +106,7 @@ absl::Status Products(Device& device, const MoeArgs& args, const MoeScratch& scr
   params.input_weights = nullptr;
   std::swap(params.cols, params.depth);
   const auto& down = static_cast<const CudaWeight&>(*args.down);
-  return ExpertProduct(device, down, params, choices, /*gated=*/false);
+  return ExpertProduct(device, down, params, choices, /*gated=*/false, scratch.experts_expanded);
 }
 
 absl::Status Combine(Device& device, const MoeArgs& args, const MoeScratch& scratch, TensorView out,
@@ -165,12 +178,14 @@ absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory
   }
   const int64_t num_tokens = args.input.dim(0), hidden = args.input.dim(1);
   if (num_tokens == 0) return absl::OkStatus();
-  const int64_t tokens_at_once = TokensAtOnce(args, memory.bytes());
+  const int64_t tokens_at_once = TokensAtOnce(args, ArrayBytes(args, memory.bytes()));
   const auto num_experts = static_cast<int32_t>(NumExperts(args));
   const auto num_chosen = static_cast<int32_t>(args.num_experts_per_token);
   for (int64_t first = 0; first < num_tokens; first += tokens_at_once) {
     const int64_t tokens = std::min(tokens_at_once, num_tokens - first);
-    Divide(args, tokens, static_cast<char*>(memory.data()), &scratch);
+    auto* const base = static_cast<char*>(memory.data());
+    const int64_t used = Divide(args, tokens, base, &scratch);
+    scratch.experts_expanded = {.memory = base + used, .bytes = memory.bytes() - used};
     const TensorView input = args.input.Rows(first, tokens);
     RETURN_IF_ERROR(WeightProduct(device, static_cast<const CudaWeight&>(*args.router),
                                   {.d = scratch.logits,

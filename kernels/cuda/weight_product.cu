@@ -58,14 +58,7 @@ absl::Status DequantizedGemm(Device& device, WeightType type, const uint8_t* dat
                                            .first_row = first,
                                            .num_rows = args.n,
                                            .cols = args.k};
-    const int64_t groups = (first + args.n - 1) / kGroupRows - first / kGroupRows + 1;
-    const int64_t tiles = base::CeilDiv(args.k, int64_t{kPackedTileCols * kDequantizeTiles});
-    RETURN_IF_ERROR(WithPackedTypes(args.type, type, [&](auto element, auto constant) {
-      return Launch(device,
-                    {.grid = {static_cast<unsigned>(groups), static_cast<unsigned>(tiles)},
-                     .block = {kDequantizeThreads}},
-                    &DequantizeWeightKernel<decltype(element), decltype(constant)::value>, params);
-    }));
+    RETURN_IF_ERROR(DequantizeRows(device, args.type, type, params));
     args.d = out + first * SizeOf(args.output_type);
     RETURN_IF_ERROR(device.Gemm(args));
   }
@@ -73,6 +66,19 @@ absl::Status DequantizedGemm(Device& device, WeightType type, const uint8_t* dat
 }
 
 }  // namespace
+
+absl::Status DequantizeRows(Device& device, DType dtype, WeightType type,
+                            const DequantizeWeightParams& params) {
+  const int64_t last_row = params.first_row + params.num_rows - 1;
+  const int64_t groups = last_row / kGroupRows - params.first_row / kGroupRows + 1;
+  const int64_t tiles = base::CeilDiv(params.cols, int64_t{kPackedTileCols * kDequantizeTiles});
+  return WithPackedTypes(dtype, type, [&](auto element, auto constant) {
+    return Launch(device,
+                  {.grid = {static_cast<unsigned>(groups), static_cast<unsigned>(tiles)},
+                   .block = {kDequantizeThreads}},
+                  &DequantizeWeightKernel<decltype(element), decltype(constant)::value>, params);
+  });
+}
 
 absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, int64_t most_tokens,
                                 const DequantizedRows& scratch) {

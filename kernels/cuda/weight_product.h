@@ -23,6 +23,11 @@ struct DequantizedRows {
   int64_t bytes = 0;
 };
 
+// Enqueues the writing of rows of a packed weight to `params.out`, in `dtype`: f16 or bf16.
+struct DequantizeWeightParams;
+absl::Status DequantizeRows(Device& device, DType dtype, WeightType type,
+                            const DequantizeWeightParams& params);
+
 // Returns what WeightProduct refuses, so that a caller can find out before it enqueues work.
 // `most_tokens` is the largest `m` that will be multiplied.
 absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, int64_t most_tokens,

@@ -296,6 +296,34 @@ TEST_P(CudaPackedMoeTest, ManyChoicesOfManyExpertsAgreeWithDoubles) {
         Activations(DType::kBF16, 2, kTokens * shape.hidden), {});
 }
 
+// Experts of many rows are expanded and give the bits of expanded weights. With little scratch
+// memory, some of the experts are expanded at a time, or some columns of one.
+TEST_P(CudaPackedMoeTest, ManyRowsGiveTheBitsOfExpandedWeights) {
+  constexpr int64_t kTokens = 130;  // and as many rows of each expert
+  for (const WeightType type : kPackedTypes) {
+    SCOPED_TRACE(Traits(type).name);
+    const DType dtype = type == WeightType::kQ4_0 ? DType::kF16 : DType::kBF16;
+    const bool k_quant = Traits(type).block_elements == 256;
+    const int64_t size = k_quant ? 256 : 96, experts = k_quant ? 2 : 3;
+    const MixtureShape shape = {.num_experts = experts,
+                                .hidden = size,
+                                .intermediate = size,
+                                .num_chosen = experts,
+                                .biases = true};
+    const TestMixture mixture(type, shape, 1);
+    const std::vector<float> input = Input(dtype, 2, kTokens * size);
+    const auto backend = MakeBackend(dtype);
+    const std::vector<float> want =
+        RunMixture(*backend, mixture.Rounded(dtype).Prepare(*backend), shape, input);
+    EXPECT_EQ(RunMixture(*backend, mixture.Prepare(*backend), shape, input), want);
+    // The arrays of all tokens, so that there is one round, and a third of that.
+    const int64_t arrays = kTokens * experts * (6 * size + 20) + 2048;
+    const auto small = MakeBackend(dtype, arrays / 3 * 4);
+    EXPECT_EQ(RunMixture(*small, mixture.Prepare(*small), shape, input), want);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 // As in the files of llama-quantize.
 TEST_P(CudaPackedMoeTest, TheTypesOfUpAndDownMayDiffer) {
   const MixtureShape shape = {

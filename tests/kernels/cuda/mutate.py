@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 
-from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, HERE, PLAN, PLANTED, REFERENCE
+from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, HERE, PLAN, PLANTED, REFERENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
@@ -79,6 +79,7 @@ KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
                                  (f"{CUDA}/embed.cu", "cuda_large_tensor_test")]
 # Maps host code, in which only the bugs of planted_bugs.py are planted, to the same pairs.
 HOST_CODE = {
+    EXPERTS: [(EXPERTS, "cuda_moe_test")],
     ATTENTION_HOST: [(ATTENTION_UNIT, "cuda_attention_path_test"), (ATTENTION_UNIT, "cuda_attention_scale_test")],
 }
 TESTS = {**KERNELS, **HOST_CODE}

@@ -12,6 +12,7 @@ MERGE = f"{CUDA}/attn_merge.cuh"
 ATTENTION_HOST = f"{CUDA}/paged_attention.cu"
 REFERENCE = f"{CUDA}/attention_reference.cuh"
 PACKED_GEMM = f"{CUDA}/packed_gemm.cuh"
+EXPERTS = f"{CUDA}/expert_product.cu"
 PACKED_GROUPED = f"{CUDA}/packed_grouped_gemm.cuh"
 DEQUANTIZE = f"{CUDA}/packed_dequantize.cuh"
 PACK = f"{CUDA}/pack_weight.cc"
@@ -228,6 +229,13 @@ PLANTED = [
     ("the first eight rows of a tile twice", PACKED_GROUPED, "tile.row + t * 8 + lane / 4", "tile.row + lane / 4"),
     ("rows of the next group", PACKED_GROUPED, "std::min(tile.end - tile.row, Shape::kTokens)", "int{Shape::kTokens}"),
     ("choices taken for inputs", PACKED_GROUPED, "p.choices[row] / p.rows_per_input", "p.choices[row] / p.rows_per_input * 0 + row"),
+    ("every expert is expanded to the first piece's biases", EXPERTS, "all.bias + expert * kMatrices * all.cols + col", "all.bias"),
+    ("the gate is expanded in place of up", EXPERTS, "(expert * kMatrices + run) * all.cols", "expert * kMatrices * all.cols"),
+    ("columns of an expert are written to the first", EXPERTS, "col * (kGated ? sizeof(T) : sizeof(float))", "0"),
+    ("rows of the first experts in every piece", EXPERTS, "all.starts + expert", "all.starts"),
+    ("the last piece of experts is as long as the others", EXPERTS, "std::min(experts_at_once, all.num_groups - expert)",
+     "experts_at_once"),
+    ("experts of many rows are not expanded", EXPERTS, "tiles * packed_bytes > packed_bytes + 2 * expanded_bytes", "false"),
     ("gate and up the other way round", PACKED_GROUPED, "first_col + col, sum, up);", "first_col + col, up, sum);"),
     ("sums of one warp", PACKED_GEMM, "for (int w = 0; w < Shape::kWarps; ++w) {", "for (int w = 0; w < 1; ++w) {"),
     ("d not added", PACKED_GEMM, "p.accumulate ? sum + ToFloat(*to) : sum", "sum"),
