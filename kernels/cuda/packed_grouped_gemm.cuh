@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
 
   PackedOperands<T, kType, kTokenTiles> operands;
   operands.cols = p.depth;
-  operands.num_tokens = std::min(tile.end - tile.row, Shape::kTokens);
+  operands.num_tokens = std::min(tile.end - tile.row, int{Shape::kTokens});
   const int64_t group_bytes = Shape::Format::GroupBytes(p.depth);
   const int64_t first_row = tile.group * (kGated ? 2 : 1) * p.cols + first_col;
   operands.groups[0] = static_cast<const uint8_t*>(p.weight) + first_row / kGroupRows * group_bytes;

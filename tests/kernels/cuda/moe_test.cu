@@ -15,6 +15,7 @@
 #include "kernels/cuda/cuda_weight.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/moe_testing.h"
 
 namespace quire::kernels::cuda {
@@ -321,6 +322,64 @@ TEST_P(CudaPackedMoeTest, ManyRowsGiveTheBitsOfExpandedWeights) {
     const auto small = MakeBackend(dtype, arrays / 3 * 4);
     EXPECT_EQ(RunMixture(*small, mixture.Prepare(*small), shape, input), want);
     if (::testing::Test::HasFailure()) return;
+  }
+}
+
+class AllocationCountingDevice final : public testing::ForwardingDevice {
+ public:
+  AllocationCountingDevice(std::unique_ptr<Device> device, int& num_allocations)
+      : ForwardingDevice(*device), owned_(std::move(device)), num_allocations_(num_allocations) {}
+  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
+    ++num_allocations_;
+    return ForwardingDevice::Allocate(bytes);
+  }
+
+ private:
+  const std::unique_ptr<Device> owned_;
+  int& num_allocations_;
+};
+
+// A recording serves tokens that choose other experts, and nothing is allocated for it.
+TEST_P(CudaPackedMoeTest, ARecordingServesAnyChoiceOfExperts) {
+  const MixtureShape shape = {.num_experts = 5, .hidden = 64, .intermediate = 32};
+  int num_allocations = 0;
+  const auto backend = *CreateCudaBackend(
+      std::make_unique<AllocationCountingDevice>(testing::MakeDevice(GetParam()), num_allocations),
+      {.activation_dtype = DType::kBF16, .linear_scratch_bytes = int64_t{1} << 20});
+  const auto weights = TestMixture(WeightType::kQ4_0, shape, 1).Prepare(*backend);
+  // With the few tokens, experts are read packed. With the many, they are expanded.
+  for (const int64_t num_tokens : {7, 400}) {
+    const std::vector<float> first = Activations(DType::kBF16, 2, num_tokens * shape.hidden);
+    const std::vector<float> second = Activations(DType::kBF16, 3, num_tokens * shape.hidden);
+    const std::vector<float> want = RunMixture(*backend, weights, shape, second);
+    ASSERT_NE(RunMixture(*backend, weights, shape, first), want);
+
+    const int64_t bytes = num_tokens * shape.hidden * 2;
+    const DeviceBuffer in = *backend->Allocate(bytes), out = *backend->Allocate(bytes);
+    const auto set_input = [&](const std::vector<float>& values) {
+      const std::vector<uint8_t> encoded = testing::Encode(DType::kBF16, values);
+      ASSERT_TRUE(backend->CopyToDevice(in.data(), encoded.data(), bytes).ok());
+      ASSERT_TRUE(backend->Synchronize().ok());
+    };
+    set_input(first);
+    num_allocations = 0;
+    const auto recording = *backend->Record([&] {
+      return backend->Moe({.out = TensorView(out.data(), DType::kBF16, {num_tokens, shape.hidden}),
+                           .input = TensorView(in.data(), DType::kBF16, {num_tokens, shape.hidden}),
+                           .router = weights.router.get(),
+                           .up = weights.up.get(),
+                           .down = weights.down.get(),
+                           .num_experts_per_token = shape.num_chosen});
+    });
+    ASSERT_TRUE(backend->Replay(*recording).ok());
+    ASSERT_TRUE(backend->Synchronize().ok());
+    set_input(second);
+    ASSERT_TRUE(backend->Replay(*recording).ok());
+    EXPECT_EQ(num_allocations, 0);
+    std::vector<uint8_t> got(static_cast<size_t>(bytes));
+    ASSERT_TRUE(backend->CopyToHost(got.data(), out.data(), bytes).ok());
+    ASSERT_TRUE(backend->Synchronize().ok());
+    EXPECT_EQ(testing::Decode(DType::kBF16, got), want);
   }
 }
 

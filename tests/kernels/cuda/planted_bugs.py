@@ -227,7 +227,7 @@ PLANTED = [
     ("32 bits for a place in packed experts", PACKED_GROUPED, "first_row / kGroupRows * group_bytes",
      "static_cast<int32_t>(first_row / kGroupRows * group_bytes)"),
     ("the first eight rows of a tile twice", PACKED_GROUPED, "tile.row + t * 8 + lane / 4", "tile.row + lane / 4"),
-    ("rows of the next group", PACKED_GROUPED, "std::min(tile.end - tile.row, Shape::kTokens)", "int{Shape::kTokens}"),
+    ("rows of the next group", PACKED_GROUPED, "std::min(tile.end - tile.row, int{Shape::kTokens})", "int{Shape::kTokens}"),
     ("choices taken for inputs", PACKED_GROUPED, "p.choices[row] / p.rows_per_input", "p.choices[row] / p.rows_per_input * 0 + row"),
     ("every expert is expanded to the first piece's biases", EXPERTS, "all.bias + expert * kMatrices * all.cols + col", "all.bias"),
     ("the gate is expanded in place of up", EXPERTS, "(expert * kMatrices + run) * all.cols", "expert * kMatrices * all.cols"),

@@ -64,7 +64,7 @@ DYNAMIC_SHARED = {
 }
 
 # The kernels whose hot loops are counted.
-HOT_LOOPS = ("AttnKernel", "PrefillAttnKernel", "PackedGemmKernel", "PackedGroupedGemmKernel")
+HOT_LOOPS = ("AttnKernel", "PrefillAttnKernel", "PackedGemmKernel")
 NO_NVDISASM = ("no nvdisasm, so what hot loops execute was not counted; `pip install nvidia-cuda-nvdisasm` for the python3 "
                "that runs this, or an nvdisasm on PATH, lets it be")
 
