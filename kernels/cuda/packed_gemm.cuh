@@ -54,26 +54,19 @@ struct PackedGemmShape {
   static_assert(kChunks <= 64 || (kChunks == kTileChunks && kChunks <= 96));
 };
 
-// What the products of a block read.
-template <typename T, WeightType kType, int kTokenTiles>
-struct PackedOperands {
-  const uint8_t* groups[PackedGemmShape<kType, kTokenTiles>::kRowTiles];
-  // The rows of the activations that this lane copies: of token 8 * t + lane / 4.
-  const T* tokens[kTokenTiles];
-  int64_t cols;
-  int32_t num_tokens;  // the activations of other tokens are zero, and are not read
-};
-
-// Leaves the sums of the block's warps in shared memory, where PackedSum reads them.
-template <typename T, WeightType kType, int kTokenTiles>
-__device__ __forceinline__ void PackedProduct(
-    const PackedOperands<T, kType, kTokenTiles>& operands) {
+// Multiplies the block's rows by its tokens, and leaves the sums of the warps in shared memory,
+// where PackedSum reads them. group_of(r) returns the r-th of the block's groups, and token_of(t)
+// the activations of token 8 * t + lane / 4. Those of tokens past `num_tokens` are not read.
+// Functions, so that ptxas computes both where they are used, with fewer registers.
+template <typename T, WeightType kType, int kTokenTiles, typename Group, typename Token>
+__device__ __forceinline__ void PackedProduct(int64_t cols, int32_t num_tokens, Group group_of,
+                                              Token token_of) {
   using Shape = PackedGemmShape<kType, kTokenTiles>;
   using Format = PackedFormatOf<kType>;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32, warp = thread / 32;
   uint8_t* const stages = DynamicShared<uint8_t>() + warp * (Shape::kStages * Shape::kStageBytes);
-  const auto num_tiles = static_cast<int32_t>(Format::NumTiles(operands.cols));
+  const auto num_tiles = static_cast<int32_t>(Format::NumTiles(cols));
 
   // The sources of this lane's copies, which the same number of bytes separates from one tile of
   // the warp to its next. A lane copies one or two chunks of 16 bytes of a tile and its header.
@@ -86,13 +79,13 @@ __device__ __forceinline__ void PackedProduct(
   const uint8_t* sources[Shape::kRowTiles];
 #pragma unroll
   for (int r = 0; r < Shape::kRowTiles; ++r) {
-    sources[r] = operands.groups[r] + Format::TileAt(warp);
+    sources[r] = group_of(r) + Format::TileAt(warp);
   }
   int32_t col = warp * kPackedTileCols + lane % 4 * kLaneCols;
   const T* tokens[kTokenTiles];
 #pragma unroll
   for (int t = 0; t < kTokenTiles; ++t) {
-    tokens[t] = operands.tokens[t] + col;
+    tokens[t] = token_of(t) + col;
   }
   int32_t tile_to_load = warp;
   uint8_t* stage_to_load = stages;
@@ -116,7 +109,7 @@ __device__ __forceinline__ void PackedProduct(
       }
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
-        const bool valid = t * 8 + lane / 4 < operands.num_tokens && col < operands.cols;
+        const bool valid = t * 8 + lane / 4 < num_tokens && col < cols;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           CpAsync<16>(stage_to_load + Shape::kWeightBytes + ((t * 2 + i) * 32 + lane) * 16,
@@ -219,21 +212,16 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
   using Shape = PackedGemmShape<kType, kTokenTiles>;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int64_t first_row = int64_t{blockIdx.x} * Shape::kRows;
-  PackedOperands<T, kType, kTokenTiles> operands;
-  operands.cols = p.cols;
-  operands.num_tokens = p.num_tokens;
-#pragma unroll
-  for (int r = 0; r < Shape::kRowTiles; ++r) {
+  const auto group_of = [&](int r) {
     // After the last group, the same group again: its sums are not stored.
     const int64_t group = std::min(first_row + r * kGroupRows, p.rows - 1) / kGroupRows;
-    operands.groups[r] = p.weight + group * Shape::Format::GroupBytes(p.cols);
-  }
-#pragma unroll
-  for (int t = 0; t < kTokenTiles; ++t) {
+    return p.weight + group * Shape::Format::GroupBytes(p.cols);
+  };
+  const auto token_of = [&](int t) {
     const int token = t * 8 + lane / 4;
-    operands.tokens[t] = static_cast<const T*>(p.a) + token * p.lda;
-  }
-  PackedProduct(operands);
+    return static_cast<const T*>(p.a) + token * p.lda;
+  };
+  PackedProduct<T, kType, kTokenTiles>(p.cols, p.num_tokens, group_of, token_of);
   for (int i = thread; i < p.num_tokens * Shape::kRows; i += Shape::kThreads) {
     const int token = i / Shape::kRows, row = i % Shape::kRows;
     if (first_row + row >= p.rows) continue;

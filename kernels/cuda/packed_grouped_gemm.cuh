@@ -15,9 +15,11 @@
 
 namespace quire::kernels::cuda {
 
-// Grid: [blocks of columns, tiles of rows]. `weight` is packed.
+// Grid: [blocks of columns, tiles of rows]. `weight` is packed. An H200 has shared memory for three
+// blocks of 8 rows or two of 16 at once, so ptxas need not save registers for a fourth.
 template <typename T, WeightType kType, int kTokenTiles, bool kGated>
-__global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
+__global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads,
+                                  kTokenTiles == 1 ? 3 : 2)
     PackedGroupedGemmKernel(const __grid_constant__ GroupedGemmParams p) {
   using Shape = PackedGemmShape<kType, kTokenTiles>;
   constexpr int kCols = kGated ? kGroupRows : Shape::kRows;  // that a block writes
@@ -28,24 +30,23 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
   if (tile.group < 0) return;
   const int64_t first_col = int64_t{blockIdx.x} * kCols;
 
-  PackedOperands<T, kType, kTokenTiles> operands;
-  operands.cols = p.depth;
-  operands.num_tokens = std::min(tile.end - tile.row, int{Shape::kTokens});
+  const int32_t num_tokens = std::min(tile.end - tile.row, int{Shape::kTokens});
   const int64_t group_bytes = Shape::Format::GroupBytes(p.depth);
   const int64_t first_row = tile.group * (kGated ? 2 : 1) * p.cols + first_col;
-  operands.groups[0] = static_cast<const uint8_t*>(p.weight) + first_row / kGroupRows * group_bytes;
-  operands.groups[1] = operands.groups[0] + (kGated ? p.cols / kGroupRows : 1) * group_bytes;
-#pragma unroll
-  for (int t = 0; t < kTokenTiles; ++t) {
+  const auto group_of = [&](int r) {
+    const int64_t group = first_row / kGroupRows + r * (kGated ? p.cols / kGroupRows : 1);
+    return static_cast<const uint8_t*>(p.weight) + group * group_bytes;
+  };
+  const auto token_of = [&](int t) {
+    const auto* const input = static_cast<const T*>(p.input);
     const int32_t row = tile.row + t * 8 + lane / 4;
-    operands.tokens[t] = static_cast<const T*>(p.input);
-    if (row >= tile.end) continue;
+    if (row >= tile.end) return input;
     const int64_t from = p.choices == nullptr ? row : p.choices[row] / p.rows_per_input;
-    operands.tokens[t] += from * p.depth;
-  }
-  PackedProduct(operands);
+    return input + from * p.depth;
+  };
+  PackedProduct<T, kType, kTokenTiles>(p.depth, num_tokens, group_of, token_of);
 
-  for (int i = thread; i < operands.num_tokens * kCols; i += Shape::kThreads) {
+  for (int i = thread; i < num_tokens * kCols; i += Shape::kThreads) {
     const int token = i / kCols, col = i % kCols;
     const float sum = PackedSum<T, kType, kTokenTiles>(token, col);
     if constexpr (kGated) {
