@@ -342,6 +342,7 @@ EQUIVALENT = [
     (("argmax", "becomes '<='", "b.index < a.index"), "a candidate and itself"),
     (("grouped_gemm", "becomes", "step < num_steps"), "a stage of zeros that no product reads"),
     (("packed_gemm", "'Shape::kChunks > 64'"), "lanes below a number that is not positive"),
+    (("packed_grouped_gemm", "becomes '>'", "row >= tile.end"), "a row past the tile, whose activations are not copied"),
     (("weight_product", "'args.m <= 8' becomes '<'"), "the instance for 16 tokens gives 8 tokens the same bits"),
     (("weight_product", "'rows_at_once > kGroupRows' becomes"), "16 rows less a remainder of none"),
     (("rows", "struct alignas"), "a stricter alignment of vectors that have it"),
