@@ -91,14 +91,15 @@ class Backend {
   // or shape.
   virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) = 0;
-  // The same for the router and the experts of a mixture, which only Moe reads. A backend may store
-  // these in another form.
+  // The same for the experts of a mixture, which only Moe reads. A backend may store these in
+  // another form.
   virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareMoeWeight(
       std::span<const WeightView> parts) {
     return PrepareWeight(parts);
   }
   // Return how many bytes PrepareWeight and PrepareMoeWeight take for one part, without what aligns
-  // it to other parts.
+  // it to other parts. Of a matrix with several parts, PreparedMoeBytes assumes that all have one
+  // type and a number of rows that the form allows.
   virtual int64_t PreparedBytes(const WeightView& part) const {
     return static_cast<int64_t>(part.bytes.size());
   }

@@ -48,7 +48,7 @@ KERNELS = {
     "plan_decodes": Kernel(ATTENTION, ("plan_decodes",)),
     "sample": Kernel(("kernels/cuda/sample.cu", "kernels/ops/sample.cc"), ("device_sampler",)),
     "weight_product": Kernel(("kernels/cuda/weight_product.cu",), ("packed_gemm",)),
-    "moe": Kernel(("kernels/cuda/moe.cu", "kernels/ops/moe.cc"), ("moe",)),
+    "moe": Kernel(("kernels/cuda/moe.cu", "kernels/cuda/expert_product.cu", "kernels/ops/moe.cc"), ("moe",)),
     "CudaBackend": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in
                                 ("cuda_backend", "cuda_weight_layout", "device_sampler", "pack_weight", "weight_upload")),
                           ("backend", "bad_arguments")),

@@ -1,5 +1,6 @@
 #include "bench/gpu/ops_bench.h"
 
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -12,6 +13,7 @@
 #include "bench/gpu/stream.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/packed_weight.h"
 #include "kernels/cuda/weight_product.h"
@@ -29,6 +31,11 @@ using kernels::cuda::Device;
 
 namespace {
 
+struct MixtureShape {
+  const char* name;
+  int64_t num_experts, num_chosen, hidden, intermediate;
+};
+
 struct ModelShape {
   int64_t hidden, num_heads, num_kv_heads, head_dim, intermediate, vocab;
   std::vector<int64_t> tokens;       // tokens in a step
@@ -36,15 +43,29 @@ struct ModelShape {
   // The most blocks that one call of CopyBlocks copies here, and the number of elements that a
   // block has in all layers together.
   int64_t copied_blocks, block_elements;
+  std::vector<MixtureShape> mixtures;
+  std::vector<int64_t> mixture_tokens;  // tokens in a step of a mixture
   static constexpr int64_t kBlockSize = 16;
 
   int64_t qkv() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
 };
 
 ModelShape ShapeFor(Size size) {
-  if (size == Size::kTiny) return {64, 2, 1, 32, 96, 100, {1, 20}, {1, 3}, 2, 1024};
+  if (size == Size::kTiny)
+    return {64, 2, 1, 32, 96, 100, {1, 20}, {1, 3}, 2, 1024, {{"4/2", 4, 2, 64, 96}}, {1, 20}};
   // A block of 16 tokens has 1 Mi elements in all 32 layers together.
-  return {4096, 32, 8, 128, 14336, 128256, {1, 64, 256, 8192}, {1, 64, 256}, 64, 1 << 20};
+  return {4096,
+          32,
+          8,
+          128,
+          14336,
+          128256,
+          {1, 64, 256, 8192},
+          {1, 64, 256},
+          64,
+          1 << 20,
+          {{"mixtral 8/2", 8, 2, 4096, 14336}, {"qwen3 128/8", 128, 8, 2048, 768}},
+          {1, 8, 64, 2048}};
 }
 
 // Owns the device memory for the variants of one op, including their inputs.
@@ -311,6 +332,57 @@ void AddPackedLinear(Device& device, const ModelShape& shape, Arena& arena, OpVa
   }
 }
 
+// Counts the experts that the tokens choose, each once. The choices of tokens are taken for
+// independent. The experts of a large step are expanded: written and read in 16 bits.
+template <WeightType kType>
+void AddPackedMixture(Device& device, const MixtureShape& mixture,
+                      const std::vector<int64_t>& steps, Arena& arena, OpVariants& variants) {
+  const kernels::WeightTypeTraits& traits = kernels::Traits(kType);
+  const int64_t hidden = mixture.hidden, inner = mixture.intermediate;
+  if (hidden % traits.block_elements != 0 || inner % traits.block_elements != 0) return;
+  const CudaWeight* const router = arena.Weight(mixture.num_experts, hidden);
+  const CudaWeight* const up = arena.PackedWeight(kType, mixture.num_experts * 2 * inner, hidden);
+  const CudaWeight* const down = arena.PackedWeight(kType, mixture.num_experts * hidden, inner);
+  const TensorView memory =
+      arena.Zeroed(DType::kF32, {kernels::cuda::CudaBackendOptions().linear_scratch_bytes / 4});
+  const auto scratch =
+      std::make_shared<DeviceBuffer>(memory.raw(), memory.num_bytes(), [](void*) {});
+  for (const int64_t tokens : steps) {
+    const TensorView in = arena.Random(DType::kBF16, {tokens, hidden});
+    const TensorView out = arena.Zeroed(DType::kBF16, {tokens, hidden});
+    const auto experts = static_cast<double>(mixture.num_experts);
+    const auto chosen = static_cast<double>(mixture.num_chosen);
+    const double share = 1.0 - std::pow(1.0 - chosen / experts, static_cast<double>(tokens));
+    const auto weights = static_cast<double>(up->rows() * hidden + down->rows() * inner);
+    const bool expanded = tokens * mixture.num_chosen >= 128 * mixture.num_experts;
+    const double bytes =
+        static_cast<double>(up->bytes() + down->bytes()) + (expanded ? 2.0 * 2.0 * weights : 0.0);
+    variants.Add(
+        absl::StrCat("moe ", mixture.name, " ", base::ToAbsl(traits.name), " M=", tokens),
+        {.bytes = bytes * share,
+         .flops = 2.0 * static_cast<double>(tokens) * chosen * weights / experts},
+        [=, &device] {
+          return kernels::cuda::Moe(device,
+                                    {.out = out,
+                                     .input = in,
+                                     .router = router,
+                                     .up = up,
+                                     .down = down,
+                                     .num_experts_per_token = mixture.num_chosen},
+                                    *scratch);
+        },
+        PackedMixtureExpectation(expanded ? 1 : tokens));
+  }
+}
+
+template <WeightType kType>
+void AddPackedMixtures(Device& device, const ModelShape& shape, Arena& arena,
+                       OpVariants& variants) {
+  for (const MixtureShape& mixture : shape.mixtures) {
+    AddPackedMixture<kType>(device, mixture, shape.mixture_tokens, arena, variants);
+  }
+}
+
 }  // namespace
 
 std::vector<Row> RunOps(Device& device, Stopwatch& stopwatch, const Ceilings& ceilings, Size size) {
@@ -338,7 +410,8 @@ std::vector<Row> RunLinear(Device& device, Stopwatch& stopwatch, const Ceilings&
        },
        &AddPackedLinear<WeightType::kQ4_K>, &AddPackedLinear<WeightType::kQ6_K>,
        &AddPackedLinear<WeightType::kQ8_0>, &AddPackedLinear<WeightType::kQ4_0>,
-       &AddPackedLinear<WeightType::kQ5_K>});
+       &AddPackedLinear<WeightType::kQ5_K>, &AddPackedMixtures<WeightType::kQ4_K>,
+       &AddPackedMixtures<WeightType::kQ8_0>});
 }
 
 }  // namespace quire::bench

@@ -37,7 +37,7 @@ absl::StatusOr<Layer> LoadLayer(ParameterLoader& loader, const LayerTensors& sto
   ASSIGN_OR_RETURN(layer.down, loader.Matrix(stored.down));
   ASSIGN_OR_RETURN(layer.up_bias, loader.Vector(stored.up_bias));
   ASSIGN_OR_RETURN(layer.down_bias, loader.Vector(stored.down_bias));
-  ASSIGN_OR_RETURN(layer.mixture.router, loader.MoeMatrix(stored.router));
+  ASSIGN_OR_RETURN(layer.mixture.router, loader.Matrix(stored.router));
   ASSIGN_OR_RETURN(layer.mixture.up, loader.MoeMatrix(stored.experts_up));
   ASSIGN_OR_RETURN(layer.mixture.down, loader.MoeMatrix(stored.experts_down));
   ASSIGN_OR_RETURN(layer.mixture.router_bias, loader.Vector(stored.router_bias));

@@ -85,13 +85,13 @@ class CudaBackend final : public Backend {
   }
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareMoeWeight(
       std::span<const WeightView> parts) override {
-    return Prepare(parts, /*packs=*/false);
+    return Prepare(parts, packs() && CanPackExperts(parts));
   }
   int64_t PreparedBytes(const WeightView& part) const override {
     return LayOut({&part, 1}, activation_dtype_, packs()).bytes;
   }
   int64_t PreparedMoeBytes(const WeightView& part) const override {
-    return LayOut({&part, 1}, activation_dtype_, /*packs=*/false).bytes;
+    return LayOut({&part, 1}, activation_dtype_, packs() && CanPackExperts({&part, 1})).bytes;
   }
   absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(
       const SamplerSpec& spec) override {

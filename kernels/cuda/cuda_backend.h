@@ -8,8 +8,9 @@
 // kernel (AttentionReference) runs. CudaBackendOptions::prefill_attention chooses between two
 // kernels for chunks of prompts on tensor cores.
 //
-// With f16 or bf16 activations, PrepareWeight keeps quantised weights packed (packed_weight.h). It
-// converts all others, and PrepareMoeWeight all, to the dtype of activations (weight_upload.h).
+// With f16 or bf16 activations, PrepareWeight keeps quantised weights packed (packed_weight.h).
+// PrepareMoeWeight does so if all parts have one type and whole pairs of groups (CanPackExperts).
+// Other weights are converted to the dtype of activations (weight_upload.h).
 // Ops are enqueued. The host does not check the content of device memory before an op runs.
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_weight_layout.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/math.h"
@@ -33,6 +34,13 @@ CudaWeightLayout LayOut(std::span<const WeightView> views, DType dtype, bool pac
     rows += view.rows;
   }
   return layout;
+}
+
+bool CanPackExperts(std::span<const WeightView> views) {
+  return std::ranges::all_of(views, [&](const WeightView& view) {
+    return view.type == views[0].type && view.rows % kExpertRows == 0 &&
+           PackedGroupBytes(view.type, view.cols) > 0;
+  });
 }
 
 }  // namespace quire::kernels::cuda

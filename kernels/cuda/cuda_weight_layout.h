@@ -26,4 +26,12 @@ struct CudaWeightLayout {
 // one before it only if that ends with a whole group.
 CudaWeightLayout LayOut(std::span<const WeightView> views, DType dtype, bool packs);
 
+// The rows of a packed expert are a multiple of this, and so are the rows of its gate and of up, so
+// that each begins with a group. Two groups, because a view may hold both gate and up.
+inline constexpr int64_t kExpertRows = 32;
+
+// Returns true if the experts of a mixture can be packed. Their kernel wants matrices of one type,
+// one after another.
+bool CanPackExperts(std::span<const WeightView> views);
+
 }  // namespace quire::kernels::cuda

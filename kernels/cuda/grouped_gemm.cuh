@@ -23,12 +23,14 @@
 namespace quire::kernels::cuda {
 
 struct GroupedGemmParams {
-  // [rows, cols]. If gated, the dtype is that of `input`, else float32.
+  // [rows, out_cols], of which the first `cols` columns are written. If gated, the dtype is that of
+  // `input`, else float32.
   void* out;
   const void* input;  // [rows / rows_per_input, depth], or [rows, depth] without `choices`
   // [num_groups, cols, depth]. If gated, [num_groups, 2, cols, depth]: gate, then up.
   const void* weight;
-  const float* bias;      // as long as the weight has rows; null: none
+  // [num_groups, out_cols], or if gated [num_groups, 2, out_cols]; null: none
+  const float* bias;
   const int32_t* starts;  // [num_groups + 1]: each group's first row
   // [rows]. Row `row` of `out` uses input row choices[row] / rows_per_input. If null, it uses input
   // row `row`.
@@ -37,7 +39,7 @@ struct GroupedGemmParams {
   // by gated kernels, and only with `choices`.
   const float* input_weights;
   int32_t num_groups, rows_per_input;
-  int64_t cols, depth;
+  int64_t cols, out_cols, depth;
   Activation activation;   // must be gated; only gated kernels use it
   float activation_limit;  // of kClampedSiluMul
 };
@@ -94,6 +96,27 @@ __device__ __forceinline__ GroupTile FindGroupTile(const int32_t* starts, int32_
 // Returns the factor of the input of `row`.
 __device__ __forceinline__ float InputWeight(const GroupedGemmParams& p, int32_t row) {
   return p.input_weights == nullptr ? 1.0f : p.input_weights[p.choices[row]];
+}
+
+// Stores a column of a row of `group`, from its products: that of a matrix, or those of the gate
+// and of up.
+__device__ __forceinline__ void StoreProduct(const GroupedGemmParams& p, int32_t group, int32_t row,
+                                             int64_t col, float value) {
+  if (p.bias != nullptr) value += p.bias[group * p.out_cols + col];
+  static_cast<float*>(p.out)[row * p.out_cols + col] = value;
+}
+template <typename T>
+__device__ __forceinline__ void StoreGated(const GroupedGemmParams& p, int32_t group, int32_t row,
+                                           int64_t col, float gate, float up) {
+  gate *= InputWeight(p, row);
+  up *= InputWeight(p, row);
+  if (p.bias != nullptr) {
+    const int64_t bias_at = group * 2 * p.out_cols + col;
+    gate += p.bias[bias_at];
+    up += p.bias[bias_at + p.out_cols];
+  }
+  static_cast<T*>(p.out)[row * p.out_cols + col] =
+      FromFloat<T>(ActivateGated(p.activation, p.activation_limit, gate, up));
 }
 
 // Grid: [blocks of columns, tiles of rows].
@@ -196,18 +219,10 @@ __global__ void __launch_bounds__(kGemmThreads)
         const int32_t row = tile.row + r * 16 + lane / 4 + i / 2 * 8;
         const int64_t col = warp_col + j * 8 + lane % 4 * 2 + i % 2;
         if (row >= tile.end || col >= p.cols) continue;
-        const int64_t at = row * p.cols + col;
-        const int64_t bias_at = int64_t{tile.group} * (kGated ? 2 : 1) * p.cols + col;
-        float value = c[r][j][i];
-        if constexpr (kGated) value *= InputWeight(p, row);
-        if (p.bias != nullptr) value += p.bias[bias_at];
         if constexpr (kGated) {
-          float up = c[r][j + 2][i] * InputWeight(p, row);
-          if (p.bias != nullptr) up += p.bias[bias_at + p.cols];
-          static_cast<T*>(p.out)[at] =
-              FromFloat<T>(ActivateGated(p.activation, p.activation_limit, value, up));
+          StoreGated<T>(p, tile.group, row, col, c[r][j][i], c[r][j + 2][i]);
         } else {
-          static_cast<float*>(p.out)[at] = value;
+          StoreProduct(p, tile.group, row, col, c[r][j][i]);
         }
       }
     }
@@ -232,16 +247,13 @@ __global__ void __launch_bounds__(kPlainGemmThreads)
     const T* const w = weight + weight_row * p.depth;
     float sum = 0.0f;
     for (int64_t k = 0; k < p.depth; ++k) sum = fmaf(ToFloat(input[k]), ToFloat(w[k]), sum);
-    if constexpr (kGated) sum *= InputWeight(p, row);
-    return p.bias == nullptr ? sum : sum + p.bias[weight_row];
+    return sum;
   };
   if constexpr (kGated) {
     const int64_t gate = int64_t{group} * 2 * p.cols + col;
-    const float value =
-        ActivateGated(p.activation, p.activation_limit, product(gate), product(gate + p.cols));
-    static_cast<T*>(p.out)[row * p.cols + col] = FromFloat<T>(value);
+    StoreGated<T>(p, group, row, col, product(gate), product(gate + p.cols));
   } else {
-    static_cast<float*>(p.out)[row * p.cols + col] = product(int64_t{group} * p.cols + col);
+    StoreProduct(p, group, row, col, product(int64_t{group} * p.cols + col));
   }
 }
 

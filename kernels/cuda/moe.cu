@@ -2,11 +2,14 @@
 
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/cuda_weight_layout.h"
+#include "kernels/cuda/expert_product.h"
 #include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/moe_routing.cuh"
 #include "kernels/cuda/row_launch.h"
+#include "kernels/cuda/weight_product.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -23,6 +26,7 @@ struct MoeScratch {
   int32_t* starts;                      // [experts + 1]
   void* inner;                          // [choices, intermediate]
   float* y;                             // [choices, hidden]
+  ProductScratch experts_expanded;
 };
 
 constexpr int64_t kAlignment = 256;
@@ -54,12 +58,23 @@ int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scra
   return used;
 }
 
-// Returns the most tokens that one round can process. Two limits apply: the arrays of these tokens
-// must fit into the scratch memory, and the grid of the products must not exceed CUDA's limit of
-// 65535 in y. The grid has up to one block in y for each choice.
+// Packed experts are expanded into what the arrays leave, a quarter of the scratch memory at least:
+// of 256 MiB, 64 hold a quarter of the gate and up of an expert of 14336 rows of 4096.
+int64_t ArrayBytes(const MoeArgs& args, int64_t scratch_bytes) {
+  for (const PreparedWeight* weight : {args.up, args.down}) {
+    if (static_cast<const CudaWeight*>(weight)->is_packed()) {
+      return scratch_bytes / 4 * 3 / kAlignment * kAlignment;
+    }
+  }
+  return scratch_bytes;
+}
+
+// Returns the most tokens that one round can process, at least one. Two limits apply: the arrays of
+// these tokens must fit into the scratch memory, and the grid of the products must not exceed
+// CUDA's limit of 65535 in y. The grid has up to one block in y for each choice.
 int64_t TokensAtOnce(const MoeArgs& args, GemmRows gemm_rows, int64_t scratch_bytes) {
   constexpr int64_t kMostBlocks = 65535;
-  int64_t least = 0, most = std::min(args.input.dim(0), kMostBlocks / args.num_experts_per_token);
+  int64_t least = 1, most = std::min(args.input.dim(0), kMostBlocks / args.num_experts_per_token);
   while (least < most) {
     const int64_t middle = (least + most + 1) / 2;
     MoeScratch ignored = {.gemm_rows = gemm_rows};
@@ -72,44 +87,11 @@ int64_t TokensAtOnce(const MoeArgs& args, GemmRows gemm_rows, int64_t scratch_by
   return least;
 }
 
-unsigned DivideUp(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
-
-template <typename T, int kRowTiles, bool kGated>
-absl::Status LaunchTiles(Device& device, const GroupedGemmParams& params, int64_t num_rows) {
-  const int64_t tiles =
-      std::min(num_rows, num_rows / (16 * kRowTiles) + int64_t{params.num_groups});
-  return Launch(device,
-                {.grid = {DivideUp(params.cols, GemmCols(kGated)), static_cast<unsigned>(tiles)},
-                 .block = {kGemmThreads},
-                 .shared_bytes = GemmSharedBytes(kRowTiles)},
-                &GroupedGemmKernel<T, kRowTiles, kGated>, params);
-}
-
-template <typename T, bool kGated>
-absl::Status GroupedGemm(Device& device, const GroupedGemmParams& params, int64_t num_rows) {
-  if constexpr (sizeof(T) == 2) {
-    const bool vectors = reinterpret_cast<uintptr_t>(params.input) % 16 == 0;
-    if (params.depth % 8 == 0 && vectors) {
-      // True if groups have more than 16 rows on average.
-      const bool many = num_rows > int64_t{16} * params.num_groups;
-      return many ? LaunchTiles<T, 4, kGated>(device, params, num_rows)
-                  : LaunchTiles<T, 1, kGated>(device, params, num_rows);
-    }
-  }
-  return Launch(
-      device,
-      {.grid = {DivideUp(params.cols, kPlainGemmThreads), static_cast<unsigned>(num_rows)},
-       .block = {kPlainGemmThreads}},
-      &GroupedGemmPlainKernel<T, kGated>, params);
-}
-
-template <typename T>
 absl::Status Products(Device& device, const MoeArgs& args, const MoeScratch& scratch,
                       TensorView input) {
   const int64_t choices = input.dim(0) * args.num_experts_per_token;
   GroupedGemmParams params = {.out = scratch.inner,
                               .input = input.raw(),
-                              .weight = static_cast<const CudaWeight*>(args.up)->data(),
                               .bias = args.up_bias.data<float>(),
                               .starts = scratch.starts,
                               .choices = scratch.choices,
@@ -120,15 +102,17 @@ absl::Status Products(Device& device, const MoeArgs& args, const MoeScratch& scr
                               .depth = input.dim(1),
                               .activation = args.activation,
                               .activation_limit = args.activation_limit};
-  RETURN_IF_ERROR((GroupedGemm<T, true>(device, params, choices)));
+  const auto& up = static_cast<const CudaWeight&>(*args.up);
+  RETURN_IF_ERROR(
+      ExpertProduct(device, up, params, choices, /*gated=*/true, scratch.experts_expanded));
   params.out = scratch.y;
   params.input = scratch.inner;
-  params.weight = static_cast<const CudaWeight*>(args.down)->data();
   params.bias = args.down_bias.data<float>();
   params.choices = nullptr;
   params.input_weights = nullptr;
   std::swap(params.cols, params.depth);
-  return GroupedGemm<T, false>(device, params, choices);
+  const auto& down = static_cast<const CudaWeight&>(*args.down);
+  return ExpertProduct(device, down, params, choices, /*gated=*/false, scratch.experts_expanded);
 }
 
 absl::Status Combine(Device& device, const MoeArgs& args, const MoeScratch& scratch, TensorView out,
@@ -153,17 +137,34 @@ absl::Status Combine(Device& device, const MoeArgs& args, const MoeScratch& scra
   });
 }
 
+// Returns the scratch memory of the router's product. Packed rows of the router are expanded into
+// memory for the products of the experts, which come later.
+ProductScratch ScratchOfRouter(const MoeArgs& args, int64_t tokens, const MoeScratch& scratch) {
+  if (scratch.gemm_rows == GemmRows::kFixed) {
+    return {.memory = scratch.padding,
+            .bytes = FixedRowsScratchBytes(args.input.dim(1), NumExperts(args), args.input.dtype()),
+            .rows = GemmRows::kFixed};
+  }
+  return {.memory = scratch.y,
+          .bytes = tokens * args.num_experts_per_token * args.input.dim(1) * SizeOf(DType::kF32)};
+}
+
 absl::Status CheckWeights(const MoeArgs& args) {
   for (const auto& [what, weight] :
        {std::pair("router", args.router), std::pair("up", args.up), std::pair("down", args.down)}) {
     const auto& of_device = static_cast<const CudaWeight&>(*weight);
-    if (of_device.is_packed()) {
-      return WantGot(what, "a weight of Backend::PrepareMoeWeight", "a packed one");
-    }
     const DType dtype = of_device.dtype();
-    if (dtype == args.input.dtype()) continue;
-    return WantGot(what, absl::StrCat(base::ToAbsl(Name(args.input.dtype())), ", as the input"),
-                   Name(dtype));
+    if (dtype != args.input.dtype()) {
+      return WantGot(what, absl::StrCat(base::ToAbsl(Name(args.input.dtype())), ", as the input"),
+                     Name(dtype));
+    }
+    if (!of_device.is_packed()) continue;
+    RETURN_IF_ERROR(CheckAligned({{"input", &args.input}}));
+    if (weight == args.router) continue;
+    const int64_t rows = weight == args.up ? IntermediateSize(args) : args.out.dim(1);
+    if (of_device.parts().size() > 1 || rows % kExpertRows != 0) {
+      return WantGot(what, "a weight of Backend::PrepareMoeWeight", "another packed one");
+    }
   }
   return WithElementType(args.out.dtype(), [&](auto element) {
     return WithVectorOf<decltype(element)>(args.out.dim(1), [&](auto count) {
@@ -189,26 +190,23 @@ absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory
   }
   const int64_t num_tokens = args.input.dim(0), hidden = args.input.dim(1);
   if (num_tokens == 0) return absl::OkStatus();
-  const int64_t tokens_at_once = TokensAtOnce(args, gemm_rows, memory.bytes());
+  const int64_t tokens_at_once = TokensAtOnce(args, gemm_rows, ArrayBytes(args, memory.bytes()));
   const auto num_experts = static_cast<int32_t>(NumExperts(args));
   const auto num_chosen = static_cast<int32_t>(args.num_experts_per_token);
   for (int64_t first = 0; first < num_tokens; first += tokens_at_once) {
     const int64_t tokens = std::min(tokens_at_once, num_tokens - first);
-    Divide(args, tokens, static_cast<char*>(memory.data()), &scratch);
+    auto* const base = static_cast<char*>(memory.data());
+    const int64_t used = Divide(args, tokens, base, &scratch);
+    scratch.experts_expanded = {.memory = base + used, .bytes = memory.bytes() - used};
     const TensorView input = args.input.Rows(first, tokens);
-    const GemmArgs logits = {.d = scratch.logits,
-                             .a = input.raw(),
-                             .b = static_cast<const CudaWeight*>(args.router)->data(),
-                             .m = tokens,
-                             .n = num_experts,
-                             .k = hidden,
-                             .lda = hidden,
-                             .ldb = hidden,
-                             .ldd = num_experts,
-                             .type = input.dtype(),
-                             .output_type = DType::kF32};
-    RETURN_IF_ERROR(gemm_rows == GemmRows::kFixed ? FixedRowsGemm(device, logits, scratch.padding)
-                                                  : device.Gemm(logits));
+    RETURN_IF_ERROR(WeightProduct(device, static_cast<const CudaWeight&>(*args.router),
+                                  {.d = scratch.logits,
+                                   .a = input.raw(),
+                                   .m = tokens,
+                                   .lda = hidden,
+                                   .ldd = num_experts,
+                                   .output_type = DType::kF32},
+                                  ScratchOfRouter(args, tokens, scratch)));
     RETURN_IF_ERROR(Launch(device, {.grid = {static_cast<unsigned>(tokens)}, .block = {kWarpLanes}},
                            &MoeRouteKernel,
                            {.logits = scratch.logits,
@@ -229,9 +227,7 @@ absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory
                             .rows = scratch.rows,
                             .choices = scratch.choices,
                             .num_choices = static_cast<int32_t>(tokens) * num_chosen}));
-    RETURN_IF_ERROR(WithElementType(input.dtype(), [&](auto element) {
-      return Products<decltype(element)>(device, args, scratch, input);
-    }));
+    RETURN_IF_ERROR(Products(device, args, scratch, input));
     RETURN_IF_ERROR(
         Combine(device, args, scratch, args.out.Rows(first, tokens),
                 args.residual.empty() ? TensorView() : args.residual.Rows(first, tokens)));

@@ -9,8 +9,8 @@
 namespace quire::kernels::cuda {
 
 // Computes a mixture of experts, under the rules of ops.h. The launches do not depend on the
-// choices of the router, so a graph can record the op. Kernels of this project (grouped_gemm.cuh)
-// compute the products of the experts. Device::Gemm computes the logits of the router.
+// choices of the router, so a graph can record the op. Kernels of this project (expert_product.h)
+// compute the products of the experts. The router is a weight as any other (weight_product.h).
 //
 // `scratch` is device memory for the routing and the products of at least one token. As many tokens
 // as fit there are processed at once. The weights are CudaWeights with the dtype of the input.

@@ -12,6 +12,9 @@
 // the weights that DequantizeWeightKernel writes. The weights are the A fragment of mma.sync and
 // the tokens are the columns of the B fragment, so up to 8 tokens take one product for each 16
 // columns, and up to 16 tokens take two.
+//
+// PackedProduct is the product of one block. PackedGroupedGemmKernel (packed_grouped_gemm.cuh) has
+// it too, so a row of an expert has the bits that it has in a weight of its own.
 
 #include "kernels/cuda/packed_dequantize.cuh"
 
@@ -51,17 +54,19 @@ struct PackedGemmShape {
   static_assert(kChunks <= 64 || (kChunks == kTileChunks && kChunks <= 96));
 };
 
-// Grid: [blocks of 32 rows].
-template <typename T, WeightType kType, int kTokenTiles>
-__global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
-    PackedGemmKernel(const __grid_constant__ PackedGemmParams p) {
+// Multiplies the block's rows by its tokens, and leaves the sums of the warps in shared memory,
+// where PackedSum reads them. group_of(r) returns the r-th of the block's groups, and token_of(t)
+// the activations of token 8 * t + lane / 4. Those of tokens past `num_tokens` are not read.
+// Functions, so that ptxas computes both where they are used, with fewer registers.
+template <typename T, WeightType kType, int kTokenTiles, typename Group, typename Token>
+__device__ __forceinline__ void PackedProduct(int64_t cols, int32_t num_tokens, Group group_of,
+                                              Token token_of) {
   using Shape = PackedGemmShape<kType, kTokenTiles>;
   using Format = PackedFormatOf<kType>;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32, warp = thread / 32;
   uint8_t* const stages = DynamicShared<uint8_t>() + warp * (Shape::kStages * Shape::kStageBytes);
-  const int64_t first_row = int64_t{blockIdx.x} * Shape::kRows;
-  const auto num_tiles = static_cast<int32_t>(Format::NumTiles(p.cols));
+  const auto num_tiles = static_cast<int32_t>(Format::NumTiles(cols));
 
   // The sources of this lane's copies, which the same number of bytes separates from one tile of
   // the warp to its next. A lane copies one or two chunks of 16 bytes of a tile and its header.
@@ -74,16 +79,13 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
   const uint8_t* sources[Shape::kRowTiles];
 #pragma unroll
   for (int r = 0; r < Shape::kRowTiles; ++r) {
-    // After the last group, the same group again: its sums are not stored.
-    const int64_t group = std::min(first_row + r * kGroupRows, p.rows - 1) / kGroupRows;
-    sources[r] = p.weight + group * Format::GroupBytes(p.cols) + Format::TileAt(warp);
+    sources[r] = group_of(r) + Format::TileAt(warp);
   }
   int32_t col = warp * kPackedTileCols + lane % 4 * kLaneCols;
   const T* tokens[kTokenTiles];
 #pragma unroll
   for (int t = 0; t < kTokenTiles; ++t) {
-    const int token = t * 8 + lane / 4;
-    tokens[t] = static_cast<const T*>(p.a) + token * p.lda + col;
+    tokens[t] = token_of(t) + col;
   }
   int32_t tile_to_load = warp;
   uint8_t* stage_to_load = stages;
@@ -107,7 +109,7 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
       }
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
-        const bool valid = t * 8 + lane / 4 < p.num_tokens && col < p.cols;
+        const bool valid = t * 8 + lane / 4 < num_tokens && col < cols;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           CpAsync<16>(stage_to_load + Shape::kWeightBytes + ((t * 2 + i) * 32 + lane) * 16,
@@ -188,15 +190,42 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
     }
   }
   __syncthreads();
+}
+
+// Returns the product of a token and one of the block's rows, after PackedProduct.
+template <typename T, WeightType kType, int kTokenTiles>
+__device__ __forceinline__ float PackedSum(int token, int row) {
+  using Shape = PackedGemmShape<kType, kTokenTiles>;
+  const float* const shared = DynamicShared<float>();
+  float sum = 0.0f;
+#pragma unroll
+  for (int w = 0; w < Shape::kWarps; ++w) {
+    sum += shared[(w * Shape::kTokens + token) * Shape::kSumStride + row];
+  }
+  return sum * (1.0f / kLaneScale<T, kType>);  // a power of two
+}
+
+// Grid: [blocks of 32 rows].
+template <typename T, WeightType kType, int kTokenTiles>
+__global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
+    PackedGemmKernel(const __grid_constant__ PackedGemmParams p) {
+  using Shape = PackedGemmShape<kType, kTokenTiles>;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int64_t first_row = int64_t{blockIdx.x} * Shape::kRows;
+  const auto group_of = [&](int r) {
+    // After the last group, the same group again: its sums are not stored.
+    const int64_t group = std::min(first_row + r * kGroupRows, p.rows - 1) / kGroupRows;
+    return p.weight + group * Shape::Format::GroupBytes(p.cols);
+  };
+  const auto token_of = [&](int t) {
+    const int token = t * 8 + lane / 4;
+    return static_cast<const T*>(p.a) + token * p.lda;
+  };
+  PackedProduct<T, kType, kTokenTiles>(p.cols, p.num_tokens, group_of, token_of);
   for (int i = thread; i < p.num_tokens * Shape::kRows; i += Shape::kThreads) {
     const int token = i / Shape::kRows, row = i % Shape::kRows;
     if (first_row + row >= p.rows) continue;
-    float sum = 0.0f;
-#pragma unroll
-    for (int w = 0; w < Shape::kWarps; ++w) {
-      sum += shared[(w * Shape::kTokens + token) * Shape::kSumStride + row];
-    }
-    sum *= 1.0f / kLaneScale<T, kType>;  // a power of two
+    const float sum = PackedSum<T, kType, kTokenTiles>(token, row);
     const int64_t at = token * p.ldd + first_row + row;
     if (p.writes_floats) {
       float* const to = static_cast<float*>(p.d) + at;

@@ -7,25 +7,11 @@
 #include "kernels/cuda/dequantize_weight.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed_gemm.cuh"
-#include "kernels/cuda/row_launch.h"
+#include "kernels/cuda/packed_launch.h"
 #include "kernels/cuda/weight_product.h"
 
 namespace quire::kernels::cuda {
 namespace {
-
-// Calls f(an element, a WeightTypeConstant) for a packed weight, whose dtype has 16 bits.
-template <typename F>
-absl::Status WithPackedTypes(DType dtype, WeightType type, F f) {
-  return WithElementType(dtype, [&](auto element) -> absl::Status {
-    if constexpr (sizeof(element) == 2) {
-      return WithPackedType(
-          type, [&](auto constant) { return f(element, constant); },
-          WantGot("weight", "a type with a packed form", Traits(type).name));
-    } else {
-      return WantGot("weight", "packed for f16|bf16", Name(dtype));
-    }
-  });
-}
 
 template <typename T, WeightType kType, int kTokenTiles>
 absl::Status LaunchPacked(Device& device, const PackedGemmParams& params) {
@@ -88,14 +74,7 @@ absl::Status DequantizedGemm(Device& device, WeightType type, const uint8_t* dat
                                            .first_row = first,
                                            .num_rows = args.n,
                                            .cols = args.k};
-    const int64_t groups = (first + args.n - 1) / kGroupRows - first / kGroupRows + 1;
-    const int64_t tiles = base::CeilDiv(args.k, int64_t{kPackedTileCols * kDequantizeTiles});
-    RETURN_IF_ERROR(WithPackedTypes(args.type, type, [&](auto element, auto constant) {
-      return Launch(device,
-                    {.grid = {static_cast<unsigned>(groups), static_cast<unsigned>(tiles)},
-                     .block = {kDequantizeThreads}},
-                    &DequantizeWeightKernel<decltype(element), decltype(constant)::value>, params);
-    }));
+    RETURN_IF_ERROR(DequantizeRows(device, args.type, type, params));
     args.d = out + first * SizeOf(args.output_type);
     RETURN_IF_ERROR(device.Gemm(args));
   }
@@ -108,6 +87,19 @@ int64_t FixedRowsScratchBytes(const CudaWeight& weight, int64_t ldd) {
   const bool is_needed = std::ranges::any_of(
       weight.parts(), [](const CudaWeightPart& part) { return !part.packed.has_value(); });
   return is_needed ? FixedRowsScratchBytes(weight.cols(), ldd, weight.dtype()) : 0;
+}
+
+absl::Status DequantizeRows(Device& device, DType dtype, WeightType type,
+                            const DequantizeWeightParams& params) {
+  const int64_t last_row = params.first_row + params.num_rows - 1;
+  const int64_t groups = last_row / kGroupRows - params.first_row / kGroupRows + 1;
+  const int64_t tiles = base::CeilDiv(params.cols, int64_t{kPackedTileCols * kDequantizeTiles});
+  return WithPackedTypes(dtype, type, [&](auto element, auto constant) {
+    return Launch(device,
+                  {.grid = {static_cast<unsigned>(groups), static_cast<unsigned>(tiles)},
+                   .block = {kDequantizeThreads}},
+                  &DequantizeWeightKernel<decltype(element), decltype(constant)::value>, params);
+  });
 }
 
 absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, int64_t most_tokens,

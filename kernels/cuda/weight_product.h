@@ -32,6 +32,11 @@ struct ProductScratch {
 // `ldd` elements apart.
 int64_t FixedRowsScratchBytes(const CudaWeight& weight, int64_t ldd);
 
+// Enqueues the writing of rows of a packed weight to `params.out`, in `dtype`: f16 or bf16.
+struct DequantizeWeightParams;
+absl::Status DequantizeRows(Device& device, DType dtype, WeightType type,
+                            const DequantizeWeightParams& params);
+
 // Returns what WeightProduct refuses, so that a caller can find out before it enqueues work.
 // `most_tokens` is the largest `m` that will be multiplied.
 absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, int64_t most_tokens,

@@ -15,6 +15,39 @@ namespace quire::testing {
 using kernels::WeightType;
 using kernels::WeightView;
 
+namespace {
+
+// Returns the bytes of `values` as activations of `dtype`.
+std::vector<std::byte> Encode(kernels::DType dtype, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(SizeOf(dtype)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == kernels::DType::kF32) {
+      std::memcpy(bytes.data() + 4 * i, &values[i], 4);
+      continue;
+    }
+    const uint16_t bits = dtype == kernels::DType::kF16 ? kernels::F32ToF16(values[i])
+                                                        : kernels::F32ToBf16(values[i]);
+    std::memcpy(bytes.data() + 2 * i, &bits, 2);
+  }
+  return bytes;
+}
+
+std::vector<float> Decode(kernels::DType dtype, const std::vector<std::byte>& bytes) {
+  std::vector<float> values(bytes.size() / static_cast<size_t>(SizeOf(dtype)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == kernels::DType::kF32) {
+      std::memcpy(&values[i], bytes.data() + 4 * i, 4);
+      continue;
+    }
+    uint16_t bits;
+    std::memcpy(&bits, bytes.data() + 2 * i, 2);
+    values[i] = dtype == kernels::DType::kF16 ? kernels::F16ToF32(bits) : kernels::Bf16ToF32(bits);
+  }
+  return values;
+}
+
+}  // namespace
+
 TestMixture::TestMixture(WeightType type, const MixtureShape& shape, uint64_t seed)
     : shape_(shape),
       quantized_(!IsFloat(type)),
@@ -24,13 +57,34 @@ TestMixture::TestMixture(WeightType type, const MixtureShape& shape, uint64_t se
     const uint64_t of_expert = seed * 1000 + static_cast<uint64_t>(e) * 3;
     gates_.push_back(RandomWeight(type, shape.intermediate, shape.hidden, of_expert + 1));
     ups_.push_back(RandomWeight(type, shape.intermediate, shape.hidden, of_expert + 2));
-    downs_.push_back(RandomWeight(type, shape.hidden, shape.intermediate, of_expert + 3));
+    downs_.push_back(RandomWeight(shape.down_type.value_or(type), shape.hidden, shape.intermediate,
+                                  of_expert + 3));
   }
   if (shape.choice_bias) choice_bias_ = Normal(seed + 103, shape.num_experts, 0.2f);
   if (!shape.biases) return;
   router_bias_ = Normal(seed + 100, shape.num_experts);
   up_bias_ = Normal(seed + 101, shape.num_experts * 2 * shape.intermediate);
   down_bias_ = Normal(seed + 102, shape.num_experts * shape.hidden);
+}
+
+TestMixture TestMixture::Rounded(kernels::DType dtype) const {
+  TestMixture rounded = *this;
+  rounded.quantized_ = false;
+  const auto round = [&](TestWeight& weight) {
+    weight.bytes = Encode(dtype, weight.values);
+    weight.values = Decode(dtype, weight.bytes);
+    weight.view = {.type = dtype == kernels::DType::kF32   ? WeightType::kF32
+                           : dtype == kernels::DType::kF16 ? WeightType::kF16
+                                                           : WeightType::kBF16,
+                   .rows = weight.view.rows,
+                   .cols = weight.view.cols,
+                   .bytes = weight.bytes};
+  };
+  round(rounded.router_);
+  for (std::vector<TestWeight>* all : {&rounded.gates_, &rounded.ups_, &rounded.downs_}) {
+    for (TestWeight& weight : *all) round(weight);
+  }
+  return rounded;
 }
 
 void TestMixture::Prefer(int64_t expert) {
@@ -81,7 +135,7 @@ TestMixture::Prepared TestMixture::Prepare(kernels::Backend& backend) const {
   }
   // Each view was made before its TestWeight was moved. The view is still valid, because moving a
   // std::vector keeps its bytes in place.
-  return {.router = *backend.PrepareMoeWeight({&router_.view, 1}),
+  return {.router = *backend.PrepareWeight({&router_.view, 1}),
           .up = *backend.PrepareMoeWeight(up),
           .down = *backend.PrepareMoeWeight(down),
           .router_bias = InMemory(backend, router_bias_),
@@ -184,39 +238,6 @@ TestMixture::Answer TestMixture::Naive(std::span<const float> input,
   }
   return answer;
 }
-
-namespace {
-
-// Returns the bytes of `values` as activations of `dtype`.
-std::vector<std::byte> Encode(kernels::DType dtype, const std::vector<float>& values) {
-  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(SizeOf(dtype)));
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (dtype == kernels::DType::kF32) {
-      std::memcpy(bytes.data() + 4 * i, &values[i], 4);
-      continue;
-    }
-    const uint16_t bits = dtype == kernels::DType::kF16 ? kernels::F32ToF16(values[i])
-                                                        : kernels::F32ToBf16(values[i]);
-    std::memcpy(bytes.data() + 2 * i, &bits, 2);
-  }
-  return bytes;
-}
-
-std::vector<float> Decode(kernels::DType dtype, const std::vector<std::byte>& bytes) {
-  std::vector<float> values(bytes.size() / static_cast<size_t>(SizeOf(dtype)));
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (dtype == kernels::DType::kF32) {
-      std::memcpy(&values[i], bytes.data() + 4 * i, 4);
-      continue;
-    }
-    uint16_t bits;
-    std::memcpy(&bits, bytes.data() + 2 * i, 2);
-    values[i] = dtype == kernels::DType::kF16 ? kernels::F16ToF32(bits) : kernels::Bf16ToF32(bits);
-  }
-  return values;
-}
-
-}  // namespace
 
 std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prepared& weights,
                               const MixtureShape& shape, const std::vector<float>& input,

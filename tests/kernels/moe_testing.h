@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct MixtureShape {
   bool choice_bias = false;
   // The limit of kClampedSiluMul. 0 means that the activation is kSiluMul.
   float limit = 0.0f;
+  std::optional<kernels::WeightType> down_type;  // none: the type of the other weights
 };
 
 // The weights of a mixture, as a file stores them. The router's weights are float32 if `type` is
@@ -34,6 +36,8 @@ class TestMixture {
 
   const MixtureShape& shape() const { return shape_; }
   TestWeight& router() { return router_; }
+  // Returns the same mixture, with every weight rounded to `dtype` and stored in it.
+  TestMixture Rounded(kernels::DType dtype) const;
   // Makes `expert` the first choice of every token whose first element is at least 0.1.
   void Prefer(int64_t expert);
 

@@ -1,6 +1,7 @@
 // Tests whole models on the CUDA backend whose weights stay packed, against the same model with
 // expanded weights, and against the saved logits of k_quant_test.cc.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <deque>
@@ -14,12 +15,14 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "engine/model/decoder.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
 #include "files/model_files.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/quant/dequantize.h"
 #include "kernels/quant/quantize.h"
+#include "tests/engine/model/golden_models.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/cuda/forwarding_device.h"
@@ -30,13 +33,15 @@ namespace {
 
 using kernels::DType;
 using kernels::WeightType;
+using testing::GoldenModel;
 using testing::kDeviceIsEmulated;
 using testing::Logits;
 using testing::ModelRunner;
 using testing::RelativeError;
 using testing::ThreadOrder;
 
-// Another model's tensors, with all matrices in one type.
+// Another model's tensors, with all matrices in one type, where it has whole blocks. Routers of
+// mixtures are float32, as in files.
 class RetypedWeights final : public files::WeightMap {
  public:
   RetypedWeights(const files::WeightMap& from, WeightType type) {
@@ -46,7 +51,10 @@ class RetypedWeights final : public files::WeightMap {
       std::vector<float> values(static_cast<size_t>(rows * cols));
       QUIRE_CHECK(
           kernels::Dequantize({tensor.type, rows, cols, tensor.bytes}, 0, rows, values).ok());
-      const WeightType to = tensor.shape.size() == 1 ? WeightType::kF32 : type;
+      const bool retyped = tensor.shape.size() > 1 &&
+                           cols % kernels::Traits(type).block_elements == 0 &&
+                           tensor.name.find("block_sparse_moe.gate") == std::string::npos;
+      const WeightType to = retyped ? type : WeightType::kF32;
       const kernels::WeightTypeTraits& traits = kernels::Traits(to);
       std::vector<std::byte>& bytes =
           storage_.emplace_back(values.size() / static_cast<size_t>(traits.block_elements) *
@@ -91,11 +99,13 @@ struct CudaModel {
   int64_t weight_bytes = 0;
   std::unique_ptr<ModelRunner> runner;
 
-  CudaModel(const ModelConfig& config, const files::OpenedModel& files, DType dtype) {
+  // `create` makes the model on a backend for ModelRunner::kLimits.
+  template <typename Create>
+  CudaModel(DType dtype, Create create) {
     backend = *kernels::cuda::CreateCudaBackend(
         std::make_unique<GemmCountingDevice>(testing::MakeDevice(ThreadOrder::kRandom), num_gemms),
         {.activation_dtype = dtype, .linear_scratch_bytes = 1 << 20});
-    auto model = CreateModel(config, files, *backend, ModelRunner::kLimits);
+    auto model = create(*backend);
     QUIRE_CHECK(model.ok()) << model.status();
     weight_bytes = (*model)->weight_bytes();
     runner = std::make_unique<ModelRunner>(*std::move(model), *backend);
@@ -123,7 +133,11 @@ TEST(CudaPackedWeightsTest, LogitsAreThoseOfExpandedWeights) {
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
       SCOPED_TRACE(type ? kernels::Traits(*type).name : "the types of the file");
       SCOPED_TRACE(Name(dtype));
-      CudaModel packed(config, files, dtype), expanded(config, expanded_files, dtype);
+      const auto on = [&](const files::OpenedModel& of, kernels::Backend& backend) {
+        return CreateModel(config, of, backend, ModelRunner::kLimits);
+      };
+      CudaModel packed(dtype, [&](auto& backend) { return on(files, backend); });
+      CudaModel expanded(dtype, [&](auto& backend) { return on(expanded_files, backend); });
       // Q8_0 has 8.5 bits. Norms and the table of rotary angles are not packed.
       EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
 
@@ -149,6 +163,62 @@ TEST(CudaPackedWeightsTest, LogitsAreThoseOfExpandedWeights) {
                   rounding * std::sqrt(activations + weights));
       }
     }
+  }
+}
+
+// Returns a random Mixtral of 256 hidden units, as K-quants need. Each token takes all experts, so
+// that a rounding changes no choice.
+GoldenModel WideMixtral() {
+  std::vector<GoldenModel> all = testing::ReadGoldenFamilies();
+  GoldenModel golden = *std::ranges::find(all, "mixtral", &GoldenModel::name);
+  constexpr int64_t kSize = 256;
+  testing::InMemoryWeights weights;
+  for (const files::TensorInfo& tensor : golden.weights->tensors()) {
+    const auto has = [&](const char* part) { return tensor.name.find(part) != std::string::npos; };
+    std::vector<int64_t> shape = tensor.shape;
+    if (!has("o_proj")) shape.back() = kSize;
+    if (has("o_proj") || has("experts.")) shape.front() = kSize;
+    weights.AddRandom(tensor.name, shape);
+  }
+  golden.weights = std::make_shared<const testing::InMemoryWeights>(std::move(weights));
+  golden.config.hidden_size = kSize;
+  for (LayerSpec& layer : golden.config.layers) {
+    layer.feed_forward.inner_size = kSize;
+    layer.feed_forward.experts.per_token = layer.feed_forward.experts.count;
+  }
+  return golden;
+}
+
+TEST(CudaPackedWeightsTest, LogitsOfAMixtureAreThoseOfExpandedWeights) {
+  const GoldenModel golden = WideMixtral();
+  const ModelConfig& config = golden.config;
+  for (const WeightType type : {WeightType::kQ4_K, WeightType::kQ6_K, WeightType::kQ8_0}) {
+    const DType dtype = type == WeightType::kQ6_K ? DType::kF16 : DType::kBF16;
+    SCOPED_TRACE(kernels::Traits(type).name);
+    const RetypedWeights weights(*golden.weights, type), floats(weights, WeightType::kF32);
+    const auto on = [&](const files::WeightMap& of, kernels::Backend& backend) {
+      return CreateDecoder(config, of, golden.names, backend, ModelRunner::kLimits);
+    };
+    CudaModel packed(dtype, [&](auto& backend) { return on(weights, backend); });
+    CudaModel expanded(dtype, [&](auto& backend) { return on(floats, backend); });
+    EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
+
+    const Logits want = expanded.runner->Prefill(golden.ids);
+    const Logits whole = packed.runner->Prefill(golden.ids);
+    // An expert has all 70 tokens. So many rows are expanded from Q8_0 (expert_product.cu).
+    if (type == WeightType::kQ8_0 && kDeviceIsEmulated) {
+      EXPECT_EQ(whole, want);
+    }
+    // As above. A mixture has eight activations more: the hidden units and the outputs of experts.
+    const double rounding = dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
+    const double activations = 18.0 * static_cast<double>(config.num_layers()) + 2.0;
+    const double bound = rounding * std::sqrt(2.0 * activations);
+    EXPECT_LE(RelativeError(whole, want), bound);
+    const Logits chunked = packed.runner->Prefill(golden.ids, 7);
+    EXPECT_LE(RelativeError(chunked, want), bound);
+    EXPECT_GT(RelativeError(chunked, want), 0.0);
+    RecordProperty(kernels::Traits(type).name.data(),
+                   std::to_string(RelativeError(chunked, want) / bound));
   }
 }
 

@@ -308,8 +308,6 @@ TEST_F(BadArgumentsTest, OfLinearWithAPackedWeight) {
 
 TEST_F(BadArgumentsTest, OfMoe) {
   const CudaWeight router = Weight(kF32, 4, 8), half_router = Weight(kF16, 4, 8);
-  const CudaWeight packed_router(*device_->Allocate(1088), kF32, 8,
-                                 {{.num_rows = 4, .packed = WeightType::kQ8_0}});
   const CudaWeight up = Weight(kF32, 4 * 2 * 16, 8), down = Weight(kF32, 4 * 8, 16);
   const DeviceBuffer scratch = *device_->Allocate(1 << 14), small = *device_->Allocate(64);
   using Args = MoeArgs;
@@ -322,8 +320,6 @@ TEST_F(BadArgumentsTest, OfMoe) {
                      .num_experts_per_token = 2};
   Check<Args>(good, [&](const Args& args) { return Moe(*device_, args, scratch); },
               {{"router: want a prepared weight", Set(&Args::router, nullptr)},
-               {"router: want a weight of Backend::PrepareMoeWeight, got a packed one",
-                Set(&Args::router, &packed_router)},
                {"router: want f32, as the input, got f16", Set(&Args::router, &half_router)},
                {"up: want [128, 8], got [32, 16]", Set(&Args::up, &down)},
                {"input: want f32|f16|bf16 [*, *]", Set(&Args::input, View(kI32, {2, 8}))},
@@ -335,6 +331,43 @@ TEST_F(BadArgumentsTest, OfMoe) {
   num_enqueued_ = 0;
   EXPECT_THAT(std::string(Moe(*device_, good, small).message()), HasSubstr("at most 64 bytes"));
   EXPECT_EQ(num_enqueued_, 0);
+
+  // Experts of 32 hidden units, packed. The others have 48 hidden units, or their rows are not
+  // together.
+  const auto packed = [&](int64_t cols, std::vector<CudaWeightPart> parts) {
+    for (CudaWeightPart& part : parts) part.packed = WeightType::kQ8_0;
+    return CudaWeight(*device_->Allocate(1 << 19), kBF16, cols, std::move(parts));
+  };
+  const CudaWeight bf16_router = Weight(kBF16, 4, 32);
+  const CudaWeight bf16_up = Weight(kBF16, 256, 32), bf16_down = Weight(kBF16, 128, 32);
+  const CudaWeight packed_router = packed(32, {{.num_rows = 4}});
+  const CudaWeight packed_up = packed(32, {{.num_rows = 256}});
+  const CudaWeight up_of_two_parts =
+      packed(32, {{.num_rows = 128}, {.first_row = 128, .num_rows = 128, .offset = 1 << 18}});
+  const CudaWeight packed_down = packed(32, {{.num_rows = 128}});
+  const CudaWeight up_of_48 = packed(32, {{.num_rows = 384}}), down_of_48 = Weight(kBF16, 128, 48);
+  const Args with_packed = {.out = View(kBF16, {2, 32}, 1024),
+                            .input = View(kBF16, {2, 32}),
+                            .router = &bf16_router,
+                            .up = &packed_up,
+                            .down = &packed_down,
+                            .num_experts_per_token = 2};
+  constexpr const char* kWant = "up: want a weight of Backend::PrepareMoeWeight, got another";
+  Check<Args>(with_packed, [&](const Args& args) { return Moe(*device_, args, scratch); },
+              {{kWant, Set(&Args::up, &up_of_two_parts)},
+               {kWant,
+                [&](Args& a) {
+                  a.up = &up_of_48;
+                  a.down = &down_of_48;
+                }},
+               {"input: want memory at a multiple of 16 bytes, got 8",
+                Set(&Args::input, View(kBF16, {2, 32}, 8))},
+               {"input: want memory at a multiple of 16 bytes, got 8", [&](Args& a) {
+                  a.router = &packed_router;
+                  a.up = &bf16_up;
+                  a.down = &bf16_down;
+                  a.input = View(kBF16, {2, 32}, 8);
+                }}});
 }
 
 TEST_F(BadArgumentsTest, OfQkvPost) {

@@ -46,11 +46,8 @@ TEST(CudaBackendTest, PreparesEveryWeightTypeAndStacksParts) {
       EXPECT_EQ(weight->bytes(), packed_bytes == 0 ? values_bytes
                                                    : base::RoundUp(packed_bytes, int64_t{256}) +
                                                          2 * 256 * SizeOf(dtype));
-      const auto of_mixture = *backend->PrepareMoeWeight(parts);
-      EXPECT_EQ(of_mixture->bytes(), values_bytes);
       const int64_t first_values = 3 * 256 * SizeOf(dtype);
       EXPECT_EQ(backend->PreparedBytes(first.view), packed_bytes > 0 ? packed_bytes : first_values);
-      EXPECT_EQ(backend->PreparedMoeBytes(first.view), first_values);
       std::vector<float> values = first.values;
       values.insert(values.end(), second.values.begin(), second.values.end());
 
@@ -66,6 +63,36 @@ TEST(CudaBackendTest, PreparesEveryWeightTypeAndStacksParts) {
       ASSERT_TRUE(backend->CopyToHost(got.data(), out.data(), values_bytes).ok());
       ASSERT_TRUE(backend->Synchronize().ok());
       EXPECT_EQ(Decode(dtype, got), Decode(dtype, Encode(dtype, values)));
+    }
+  }
+}
+
+// The experts of a mixture stay packed if all have one type and a multiple of 32 rows.
+TEST(CudaBackendTest, PreparesExpertsOfEveryWeightType) {
+  for (const DType dtype : kFloats) {
+    const auto backend = MakeBackend({.activation_dtype = dtype});
+    for (const WeightType type : testing::kAllWeightTypes) {
+      SCOPED_TRACE(Traits(type).name);
+      const int64_t packed_bytes = SizeOf(dtype) == 2 ? PackedGroupBytes(type, 256) : 0;
+      const testing::TestWeight two = RandomWeight(type, 32, 256, 1);
+      const testing::TestWeight four = RandomWeight(type, 64, 256, 2);
+      const testing::TestWeight one = RandomWeight(type, 16, 256, 3);
+      const testing::TestWeight other = RandomWeight(WeightType::kQ5_0, 32, 256, 4);
+      const auto bytes_of = [&](std::initializer_list<WeightView> parts) {
+        const auto weight = *backend->PrepareMoeWeight(std::vector(parts));
+        EXPECT_TRUE(backend->Synchronize().ok());
+        return weight->bytes();
+      };
+      const int64_t row_bytes = 256 * SizeOf(dtype);
+      EXPECT_EQ(bytes_of({two.view, four.view}),
+                packed_bytes > 0 ? 6 * packed_bytes : 96 * row_bytes);
+      EXPECT_EQ(bytes_of({two.view, one.view}), 48 * row_bytes);
+      if (type != WeightType::kQ5_0) {
+        EXPECT_EQ(bytes_of({two.view, other.view}), 64 * row_bytes);
+      }
+      EXPECT_EQ(backend->PreparedMoeBytes(four.view),
+                packed_bytes > 0 ? 4 * packed_bytes : 64 * row_bytes);
+      EXPECT_EQ(backend->PreparedMoeBytes(one.view), 16 * row_bytes);
     }
   }
 }

@@ -13,6 +13,7 @@
 #include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/packed_grouped_gemm.cuh"
 #include "kernels/cuda/packed_weight.h"
 #include "tests/kernels/cuda/device_testing.h"
 
@@ -187,6 +188,7 @@ class LargeExpertsTest : public LargeTensorTest {
     params.num_groups = kExperts;
     params.rows_per_input = 1;
     params.cols = kExpertElements / kDepth / (gated ? 2 : 1);
+    params.out_cols = params.cols;
     params.depth = kDepth;
     params.activation = Activation::kSiluMul;
     EXPECT_TRUE(
@@ -211,6 +213,52 @@ TEST_F(LargeExpertsTest, GroupedGemmReadsTheLastExpert) {
               Each(kGated));
   EXPECT_THAT(Multiply<uint16_t>(&GroupedGemmPlainKernel<Bf16, true>, 0, true, kPlainGemmThreads),
               Each(kGated));
+}
+
+TEST_F(LargeExpertsTest, PackedGroupedGemmReadsTheLastExpert) {
+  // Two groups of 16 rows and 64 columns, of ones: the code of 1 is 129, and the scale is 1.
+  constexpr int64_t kGroupBytes = 1088, kCols = 65536;
+  ASSERT_EQ(PackedGroupBytes(WeightType::kQ8_0, kDepth), kGroupBytes);
+  std::vector<uint8_t> ones(kGroupBytes, 129);
+  for (size_t i = 1024; i < ones.size(); i += 2) {
+    ones[i] = 0;
+    ones[i + 1] = 0x3c;
+  }
+  using Shape = PackedGemmShape<WeightType::kQ8_0, 1>;
+  const auto multiply = [&](void (*kernel)(GroupedGemmParams), bool gated, auto element) {
+    const int64_t matrix_bytes = kCols / kGroupRows * kGroupBytes;
+    const int64_t expert_bytes = matrix_bytes * (gated ? 2 : 1);
+    const int64_t last = (int64_t{1} << 32) / expert_bytes + 1;
+    auto* const at = reinterpret_cast<uint8_t*>(memory()) + last * expert_bytes;
+    for (uint8_t* const to : {at, at + (gated ? matrix_bytes : kGroupBytes)}) {
+      EXPECT_TRUE(device_->CopyToDevice(to, ones.data(), kGroupBytes).ok());
+    }
+    std::vector<int32_t> starts(static_cast<size_t>(last + 1), 0);
+    starts.push_back(1);
+    DeviceArray<int32_t> device_starts(*device_, starts);
+    DeviceArray<uint16_t> input(*device_, std::vector<uint16_t>(kDepth, kOne));
+    DeviceArray<decltype(element)> out(*device_, gated ? 16 : 32);
+    GroupedGemmParams params = {};
+    params.out = out.data();
+    params.input = input.data();
+    params.weight = memory();
+    params.starts = device_starts.data();
+    params.num_groups = static_cast<int32_t>(last + 1);
+    params.rows_per_input = 1;
+    params.cols = params.out_cols = kCols;
+    params.depth = kDepth;
+    params.activation = Activation::kSiluMul;
+    EXPECT_TRUE(Launch(*device_, {.block = {Shape::kThreads}, .shared_bytes = Shape::kSharedBytes},
+                       kernel, params)
+                    .ok());
+    return out.ToHost();
+  };
+  EXPECT_THAT(multiply(&PackedGroupedGemmKernel<Bf16, WeightType::kQ8_0, 1, false>, false, float{}),
+              Each(64.0f));
+  // SiLU(64) is 64, so the result is 64 * 64.
+  EXPECT_THAT(
+      multiply(&PackedGroupedGemmKernel<Bf16, WeightType::kQ8_0, 1, true>, true, uint16_t{}),
+      Each(uint16_t{0x4580}));
 }
 
 }  // namespace

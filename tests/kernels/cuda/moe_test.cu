@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/fixed_rows_gemm.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
@@ -231,6 +232,204 @@ TEST_P(CudaMoeTest, ManyChoicesOfManyExpertsAgreeWithDoubles) {
   // The last lane of the first group of 32 has tiles, and so have experts beyond 127.
   EXPECT_THAT(chosen, ::testing::Contains(31));
   EXPECT_THAT(chosen, ::testing::Contains(::testing::Gt(127)));
+}
+
+constexpr DType kHalves[] = {DType::kF16, DType::kBF16};
+constexpr WeightType kPackedTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
+                                       WeightType::kQ5_1, WeightType::kQ8_0, WeightType::kQ4_K,
+                                       WeightType::kQ5_K, WeightType::kQ6_K};
+
+bool IsPacked(const PreparedWeight& weight) {
+  return static_cast<const CudaWeight&>(weight).is_packed();
+}
+
+// A packed weight has the values that it has in the dtype of activations. So the result is that of
+// experts with these values, as doubles and as another backend's answer have it.
+class CudaPackedMoeTest : public CudaMoeTest {
+ protected:
+  // Small, so that no hidden unit of the random K-quants is infinite in f16.
+  static std::vector<float> Input(DType dtype, uint64_t seed, int64_t size) {
+    return testing::Decode(dtype, testing::Encode(dtype, Normal(seed, size, 0.02f)));
+  }
+
+  // Returns the output, and checks it against doubles.
+  std::vector<float> Check(Backend& backend, const TestMixture& mixture,
+                           const std::vector<float>& input, const std::vector<float>& residual) {
+    const MixtureShape& shape = mixture.shape();
+    const DType dtype = backend.activation_dtype();
+    const TestMixture rounded = mixture.Rounded(dtype);
+    const auto weights = mixture.Prepare(backend);
+    EXPECT_TRUE(IsPacked(*weights.up) && IsPacked(*weights.down) && !IsPacked(*weights.router));
+    std::vector<float> got = RunMixture(backend, weights, shape, input, residual);
+    const int64_t num_tokens = std::ssize(input) / shape.hidden;
+    int64_t certain = 0;
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      const auto answer = rounded.Naive(
+          RowOf(input, t, shape.hidden),
+          residual.empty() ? residual : RowOf(residual, t, shape.hidden), testing::Rounding(dtype));
+      if (answer.margin <= 0.0) continue;
+      ++certain;
+      for (int64_t i = 0; i < shape.hidden; ++i) {
+        const testing::Exact& want = answer.out[static_cast<size_t>(i)];
+        const double error = std::abs(got[static_cast<size_t>(t * shape.hidden + i)] - want.value);
+        EXPECT_LE(error, want.bound) << "token " << t << ", element " << i;
+        if (error > want.bound) return got;
+        worst_ = std::max(worst_, error / want.bound);
+      }
+    }
+    EXPECT_GE(certain * 10, num_tokens * 9);
+    return got;
+  }
+
+  double worst_ = 0.0;
+};
+INSTANTIATE_TEST_SUITE_P(Orders, CudaPackedMoeTest, ::testing::ValuesIn(testing::kAllThreadOrders));
+
+TEST_P(CudaPackedMoeTest, AgreesWithDoublesForEveryType) {
+  for (const WeightType type : kPackedTypes) {
+    for (const DType dtype : kHalves) {
+      SCOPED_TRACE(std::string(Traits(type).name) + " " + std::string(Name(dtype)));
+      // Half of the last tile of 64 columns is empty, where the type allows it, and the gate of an
+      // expert is not the first half of 32 rows.
+      const int64_t size = Traits(type).block_elements == 256 ? 256 : 96;
+      const auto backend = MakeBackend(dtype);
+      // Tiles of 8 rows, and of 16: an expert has more rows than a tile, and others have none.
+      for (const int64_t num_tokens : {3, 21}) {
+        MixtureShape shape = {.num_experts = 5, .hidden = size, .intermediate = size};
+        if (num_tokens > 16) {
+          shape = {.num_experts = 5,
+                   .hidden = size,
+                   .intermediate = size + (size == 96 ? 32 : 0),
+                   .weights = ExpertWeights::kLogistic,
+                   .weights_scale_input = true,
+                   .biases = true,
+                   .limit = 0.75f};
+          if (size == 256) shape.num_experts = 4;
+        }
+        TestMixture mixture(type, shape, 1);
+        std::vector<float> input = Input(dtype, 2, num_tokens * size);
+        if (num_tokens > 16) {
+          mixture.Prefer(1);
+          for (int64_t t = 0; t < num_tokens; ++t) input[static_cast<size_t>(t * size)] = 0.125f;
+        }
+        const std::vector<float> residual = Input(dtype, 3, num_tokens * size);
+        const std::vector<float> got = Check(*backend, mixture, input, residual);
+        // A token has the bits of it alone.
+        const auto weights = mixture.Prepare(*backend);
+        EXPECT_EQ(RunMixture(*backend, weights, shape, RowOf(input, num_tokens - 1, size),
+                             RowOf(residual, num_tokens - 1, size)),
+                  RowOf(got, num_tokens - 1, size));
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+  RecordProperty("worst", std::to_string(worst_));
+  EXPECT_GT(worst_, 0.0);
+}
+
+// The ids of experts need more than seven bits, and there are more choices than MoeGroupKernel has
+// threads.
+TEST_P(CudaPackedMoeTest, ManyChoicesOfManyExpertsAgreeWithDoubles) {
+  constexpr int64_t kTokens = 33;
+  const MixtureShape shape = {
+      .num_experts = 160, .hidden = 64, .intermediate = 32, .num_chosen = 8};
+  const auto backend = MakeBackend(DType::kBF16);
+  Check(*backend, TestMixture(WeightType::kQ8_0, shape, 1),
+        Activations(DType::kBF16, 2, kTokens * shape.hidden), {});
+}
+
+// Experts of many rows are expanded and give the bits of expanded weights. With little scratch
+// memory, some of the experts are expanded at a time, or some columns of one.
+TEST_P(CudaPackedMoeTest, ManyRowsGiveTheBitsOfExpandedWeights) {
+  constexpr int64_t kTokens = 130;  // and as many rows of each expert
+  for (const WeightType type : kPackedTypes) {
+    SCOPED_TRACE(Traits(type).name);
+    const DType dtype = type == WeightType::kQ4_0 ? DType::kF16 : DType::kBF16;
+    const bool k_quant = Traits(type).block_elements == 256;
+    const int64_t size = k_quant ? 256 : 96, experts = k_quant ? 2 : 3;
+    const MixtureShape shape = {.num_experts = experts,
+                                .hidden = size,
+                                .intermediate = size,
+                                .num_chosen = experts,
+                                .biases = true};
+    const TestMixture mixture(type, shape, 1);
+    const std::vector<float> input = Input(dtype, 2, kTokens * size);
+    const auto backend = MakeBackend(dtype);
+    const std::vector<float> want =
+        RunMixture(*backend, mixture.Rounded(dtype).Prepare(*backend), shape, input);
+    EXPECT_EQ(RunMixture(*backend, mixture.Prepare(*backend), shape, input), want);
+    // The arrays of all tokens, so that there is one round, and a third of that.
+    const int64_t arrays = kTokens * experts * (6 * size + 20) + 2048;
+    const auto small = MakeBackend(dtype, arrays / 3 * 4);
+    EXPECT_EQ(RunMixture(*small, mixture.Prepare(*small), shape, input), want);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+class AllocationCountingDevice final : public testing::ForwardingDevice {
+ public:
+  AllocationCountingDevice(std::unique_ptr<Device> device, int& num_allocations)
+      : ForwardingDevice(*device), owned_(std::move(device)), num_allocations_(num_allocations) {}
+  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
+    ++num_allocations_;
+    return ForwardingDevice::Allocate(bytes);
+  }
+
+ private:
+  const std::unique_ptr<Device> owned_;
+  int& num_allocations_;
+};
+
+// A recording serves tokens that choose other experts, and nothing is allocated for it.
+TEST_P(CudaPackedMoeTest, ARecordingServesAnyChoiceOfExperts) {
+  const MixtureShape shape = {.num_experts = 5, .hidden = 64, .intermediate = 32};
+  int num_allocations = 0;
+  const auto backend = *CreateCudaBackend(
+      std::make_unique<AllocationCountingDevice>(testing::MakeDevice(GetParam()), num_allocations),
+      {.activation_dtype = DType::kBF16, .linear_scratch_bytes = int64_t{1} << 20});
+  const auto weights = TestMixture(WeightType::kQ4_0, shape, 1).Prepare(*backend);
+  // With the few tokens, experts are read packed. With the many, they are expanded.
+  for (const int64_t num_tokens : {7, 400}) {
+    const std::vector<float> first = Activations(DType::kBF16, 2, num_tokens * shape.hidden);
+    const std::vector<float> second = Activations(DType::kBF16, 3, num_tokens * shape.hidden);
+    const std::vector<float> want = RunMixture(*backend, weights, shape, second);
+    ASSERT_NE(RunMixture(*backend, weights, shape, first), want);
+
+    const int64_t bytes = num_tokens * shape.hidden * 2;
+    const DeviceBuffer in = *backend->Allocate(bytes), out = *backend->Allocate(bytes);
+    const auto set_input = [&](const std::vector<float>& values) {
+      const std::vector<uint8_t> encoded = testing::Encode(DType::kBF16, values);
+      ASSERT_TRUE(backend->CopyToDevice(in.data(), encoded.data(), bytes).ok());
+      ASSERT_TRUE(backend->Synchronize().ok());
+    };
+    set_input(first);
+    num_allocations = 0;
+    const auto recording = *backend->Record([&] {
+      return backend->Moe({.out = TensorView(out.data(), DType::kBF16, {num_tokens, shape.hidden}),
+                           .input = TensorView(in.data(), DType::kBF16, {num_tokens, shape.hidden}),
+                           .router = weights.router.get(),
+                           .up = weights.up.get(),
+                           .down = weights.down.get(),
+                           .num_experts_per_token = shape.num_chosen});
+    });
+    ASSERT_TRUE(backend->Replay(*recording).ok());
+    ASSERT_TRUE(backend->Synchronize().ok());
+    set_input(second);
+    ASSERT_TRUE(backend->Replay(*recording).ok());
+    EXPECT_EQ(num_allocations, 0);
+    std::vector<uint8_t> got(static_cast<size_t>(bytes));
+    ASSERT_TRUE(backend->CopyToHost(got.data(), out.data(), bytes).ok());
+    ASSERT_TRUE(backend->Synchronize().ok());
+    EXPECT_EQ(testing::Decode(DType::kBF16, got), want);
+  }
+}
+
+// As in the files of llama-quantize.
+TEST_P(CudaPackedMoeTest, TheTypesOfUpAndDownMayDiffer) {
+  const MixtureShape shape = {
+      .num_experts = 3, .hidden = 256, .intermediate = 256, .down_type = WeightType::kQ6_K};
+  Check(*MakeBackend(DType::kBF16), TestMixture(WeightType::kQ4_K, shape, 1),
+        Input(DType::kBF16, 2, 4 * shape.hidden), {});
 }
 
 TEST_P(CudaMoeTest, RoutesByLogitThenById) {

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 
-from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, HERE, PLAN, PLANTED, REFERENCE, SHARED_UNITS
+from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, HERE, PLAN, PLANTED, REFERENCE, SHARED_UNITS
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
@@ -63,7 +63,9 @@ KERNELS = {
        for name in ("sample", "sample_block", "sample_select")},
     REFERENCE: [(f"{CUDA}/attention_reference.cu", "cuda_attention_reference_test")],
     f"{CUDA}/grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
-                                 (f"{CUDA}/moe.cu", "cuda_moe_test")],
+                                 (f"{CUDA}/expert_product.cu", "cuda_moe_test")],
+    f"{CUDA}/packed_grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
+                                        (f"{CUDA}/expert_product.cu", "cuda_moe_test")],
     **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test")]
        for name in ("packed_gemm", "packed_dequantize", "dequantize_weight")},
     f"{CUDA}/weight_product.cu": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test"),
@@ -82,6 +84,7 @@ KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
                                  (f"{CUDA}/embed.cu", "cuda_large_tensor_test")]
 # Maps host code, in which only the bugs of planted_bugs.py are planted, to the same pairs.
 HOST_CODE = {
+    EXPERTS: [(EXPERTS, "cuda_moe_test")],
     ATTENTION_HOST: [(ATTENTION_UNIT, "cuda_attention_path_test"), (ATTENTION_UNIT, "cuda_attention_scale_test")],
 }
 TESTS = {**KERNELS, **HOST_CODE}

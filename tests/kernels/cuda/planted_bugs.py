@@ -13,6 +13,8 @@ FP8 = f"{CUDA}/attn_fp8.cuh"
 ATTENTION_HOST = f"{CUDA}/paged_attention.cu"
 REFERENCE = f"{CUDA}/attention_reference.cuh"
 PACKED_GEMM = f"{CUDA}/packed_gemm.cuh"
+EXPERTS = f"{CUDA}/expert_product.cu"
+PACKED_GROUPED = f"{CUDA}/packed_grouped_gemm.cuh"
 DEQUANTIZE = f"{CUDA}/packed_dequantize.cuh"
 PACK = f"{CUDA}/pack_weight.cc"
 PLAN = f"{CUDA}/attention_plan.cc"
@@ -252,8 +254,9 @@ PLANTED = [
     ("the second half not biased", f"{CUDA}/linear_epilogue.cuh", "p.bias + part * p.cols + col", "p.bias + col"),
     ("a cap without its size", f"{CUDA}/linear_epilogue.cuh", "p.soft_cap * tanhf", "tanhf"),
     ("one is not added to up", f"{CUDA}/linear_epilogue.cuh", "AtLeast(-limit, up)) + 1.0f", "AtLeast(-limit, up))"),
-    ("the first expert's biases", f"{CUDA}/grouped_gemm.cuh", "value += p.bias[bias_at]", "value += p.bias[col]"),
-    ("up's bias is the gate's", f"{CUDA}/grouped_gemm.cuh", "up += p.bias[bias_at + p.cols]", "up += p.bias[bias_at]"),
+    ("the first expert's biases", f"{CUDA}/grouped_gemm.cuh", "gate += p.bias[bias_at]", "gate += p.bias[col]"),
+    ("the first expert's biases of down", f"{CUDA}/grouped_gemm.cuh", "p.bias[group * p.out_cols + col]", "p.bias[col]"),
+    ("up's bias is the gate's", f"{CUDA}/grouped_gemm.cuh", "up += p.bias[bias_at + p.out_cols]", "up += p.bias[bias_at]"),
     ("experts ranked without their biases", f"{CUDA}/moe_routing.cuh", "if (!normed) return logit_of(expert);",
      "if (!normed) return logits[expert];"),
     ("experts chosen without the bias of the choice", f"{CUDA}/moe_routing.cuh", "value + p.choice_bias[expert];", "value;"),
@@ -265,16 +268,32 @@ PLANTED = [
     ("unknown ids left alone", f"{CUDA}/embed.cuh", "    return 0;", "    return -1;"),
 
     ("the tile before is multiplied again", PACKED_GEMM, "stage = next_stage(stage);", ";"),
-    ("every group is the first", PACKED_GEMM, "group * Format::GroupBytes(p.cols)", "0 * group"),
+    ("every group is the first", PACKED_GEMM, "group * Shape::Format::GroupBytes(p.cols)", "0 * group"),
     ("the other half's columns", PACKED_GEMM, "pairs[1][2 * i], pairs[0][2 * i + 1]", "pairs[0][2 * i + 1], pairs[1][2 * i]"),
     ("activations of the first product in all", PACKED_GEMM, "activations[t][2 * i + 1]", "activations[t][1]"),
     ("the first eight tokens twice", PACKED_GEMM, "const int token = t * 8 + lane / 4;", "const int token = lane / 4;"),
+    ("a group's first weights for both halves of a block", PACKED_GROUPED, "r * (kGated ? p.cols / kGroupRows : 1)", "0"),
+    ("up's weights are the gate's neighbours", PACKED_GROUPED, "(kGated ? p.cols / kGroupRows : 1)", "1"),
+    ("every expert is the first", PACKED_GROUPED, "tile.group * (kGated ? 2 : 1) * p.cols + first_col", "first_col"),
+    ("32 bits for a place in packed experts", PACKED_GROUPED, "group * group_bytes",
+     "static_cast<int32_t>(group * group_bytes)"),
+    ("the first eight rows of a tile twice", PACKED_GROUPED, "tile.row + t * 8 + lane / 4", "tile.row + lane / 4"),
+    ("rows of the next group", PACKED_GROUPED, "std::min(tile.end - tile.row, int{Shape::kTokens})", "int{Shape::kTokens}"),
+    ("choices taken for inputs", PACKED_GROUPED, "p.choices[row] / p.rows_per_input", "p.choices[row] / p.rows_per_input * 0 + row"),
+    ("every expert is expanded to the first piece's biases", EXPERTS, "all.bias + expert * kMatrices * all.cols + col", "all.bias"),
+    ("the gate is expanded in place of up", EXPERTS, "(expert * kMatrices + run) * all.cols", "expert * kMatrices * all.cols"),
+    ("columns of an expert are written to the first", EXPERTS, "col * (kGated ? sizeof(T) : sizeof(float))", "0"),
+    ("rows of the first experts in every piece", EXPERTS, "all.starts + expert", "all.starts"),
+    ("the last piece of experts is as long as the others", EXPERTS, "std::min(experts_at_once, all.num_groups - expert)",
+     "experts_at_once"),
+    ("experts of many rows are not expanded", EXPERTS, "tiles * packed_bytes > packed_bytes + 2 * expanded_bytes", "false"),
+    ("gate and up the other way round", PACKED_GROUPED, "first_col + col, sum, up);", "first_col + col, up, sum);"),
     ("sums of one warp", PACKED_GEMM, "for (int w = 0; w < Shape::kWarps; ++w) {", "for (int w = 0; w < 1; ++w) {"),
     ("d not added", PACKED_GEMM, "p.accumulate ? sum + ToFloat(*to) : sum", "sum"),
     ("d added where it should not be", PACKED_GEMM, "p.accumulate ? sum + *to : sum", "sum + *to"),
     ("d rounded before it is added", PACKED_GEMM, "sum + ToFloat(*to) : sum", "ToFloat(FromFloat<T>(sum)) + ToFloat(*to) : sum"),
     ("rows as far apart as this part has them", PACKED_GEMM, "token * p.ldd + first_row", "token * p.rows + first_row"),
-    ("activations past the end not zero", PACKED_GEMM, "&& col < p.cols;", ";"),
+    ("activations past the end not zero", PACKED_GEMM, "&& col < cols;", ";"),
     ("the header of the next tiles", PACKED_GEMM, "Format::HeaderAt(warp) - Format::TileAt(warp)",
      "Format::HeaderAt(warp + 4) - Format::TileAt(warp)"),
     ("a header a step too far", f"{CUDA}/packed_weight.h", "tile / kTilesOfHeader * (", "(tile + 1) / kTilesOfHeader * ("),
@@ -289,7 +308,7 @@ PLANTED = [
     ("the other row's last five columns", DEQUANTIZE, "out.codes[1][2] = third >> 16;", "out.codes[1][2] = third & 0xffff;"),
     ("the top bit of the last of sixteen columns", DEQUANTIZE, "(words[2] >> 15) << 4", "(words[2] >> 16) << 4"),
     ("a minimum not scaled", DEQUANTIZE, "lane.minimum[half] * 0x1p-36f", "lane.minimum[half]"),
-    ("the sum not scaled back", PACKED_GEMM, "    sum *= 1.0f / kLaneScale<T, kType>;", "    ;"),
+    ("the sum not scaled back", PACKED_GEMM, "return sum * (1.0f / kLaneScale<T, kType>);", "return sum;"),
     ("scaled weights for f16", DEQUANTIZE, "std::is_same_v<T, Bf16>&& Packed", "Packed"),
     ("bits of the code's neighbour", DEQUANTIZE, "(1u << Format::kCodeBits) - 1) << kFirst;", "(2u << Format::kCodeBits) - 1) << kFirst;"),
     ("rows 8 apart taken for neighbours", f"{CUDA}/dequantize_weight.cuh", "lane / 4 + half * 8 - p.first_row",
@@ -377,6 +396,7 @@ EQUIVALENT = [
     (("argmax", "becomes '<='", "b.index < a.index"), "a candidate and itself"),
     (("grouped_gemm", "becomes", "step < num_steps"), "a stage of zeros that no product reads"),
     (("packed_gemm", "'Shape::kChunks > 64'"), "lanes below a number that is not positive"),
+    (("packed_grouped_gemm", "becomes '>'", "row >= tile.end"), "a row past the tile, whose activations are not copied"),
     (("weight_product", "'args.m <= 8' becomes '<'"), "the instance for 16 tokens gives 8 tokens the same bits"),
     (("weight_product", "'rows_at_once > kGroupRows' becomes"), "16 rows less a remainder of none"),
     (("rows", "struct alignas"), "a stricter alignment of vectors that have it"),

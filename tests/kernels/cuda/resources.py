@@ -57,6 +57,7 @@ DYNAMIC_SHARED = {
     "MoeGroupKernel": ("kernels/cuda/moe_routing.cuh", "kGroupSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
     "PackedGemmKernel": ("kernels/cuda/packed_gemm.cuh", "PackedGemmShape<{1}, {2}>::kSharedBytes"),
+    "PackedGroupedGemmKernel": ("kernels/cuda/packed_grouped_gemm.cuh", "PackedGemmShape<{1}, {2}>::kSharedBytes"),
     "PlanDecodesKernel": ("kernels/cuda/plan_decodes.cuh", "PlanSharedBytes(256, 264, {0})"),
     "SampleKernel": ("kernels/cuda/sample_select.cuh", "kSampleSharedBytes"),
     "PrefillAttnKernel": ("kernels/cuda/prefill_shape.cuh", "sizeof(PrefillShared<PrefillShape<{1}>>)"),
