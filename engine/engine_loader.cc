@@ -49,9 +49,12 @@ absl::Status CheckWeightsFit(const EngineConfig& config, const files::WeightMap&
     const int64_t size = files::NumElements(tensor.shape);
     if (size == 0) continue;
     const int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
-    const kernels::WeightView view = {tensor.type, size / cols, cols, tensor.bytes};
-    // Quantised experts are together in one tensor.
-    const bool of_experts = tensor.shape.size() > 2;
+    const bool is_e4m3 = tensor.type == kernels::WeightType::kF8E4M3;
+    const kernels::WeightView view = {is_e4m3 ? kernels::WeightType::kF8E4M3Scaled : tensor.type,
+                                      size / cols, cols, tensor.bytes};
+    // Quantised experts are together in one tensor, except those of e4m3.
+    const bool of_experts =
+        tensor.shape.size() > 2 || (is_e4m3 && tensor.name.find(".experts.") != std::string::npos);
     needed += of_experts ? backend.PreparedMoeBytes(view) : backend.PreparedBytes(view);
   }
   return CheckFits(absl::StrCat(config.model_path, ": the weights need"), needed,

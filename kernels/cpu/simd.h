@@ -31,6 +31,10 @@ struct Half {
 struct Brain {
   uint16_t bits;
 };
+// Storage of e4m3.
+struct E4M3 {
+  uint8_t bits;
+};
 
 #if defined(QUIRE_SIMD_AVX512)
 #include "kernels/cpu/simd_avx512.h"

@@ -169,7 +169,18 @@ inline VecF Load(const Brain* p) {
   };
   return {widen(p), widen(p + 8)};
 }
-template <typename T>  // Half or Brain
+// The bits of a code, moved to their places in an f16, are a number 2^-8 times as large.
+inline VecF Load(const E4M3* p) {
+  const __m256i codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  __m256i halfs = _mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(-0x4080));
+  const __m256i nan =
+      _mm256_cmpeq_epi16(_mm256_or_si256(halfs, _mm256_set1_epi16(-0x3f81)), _mm256_set1_epi16(-1));
+  halfs = _mm256_or_si256(halfs, _mm256_and_si256(nan, _mm256_set1_epi16(0x4000)));
+  const __m256 scale = _mm256_set1_ps(256.0f);
+  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halfs)), scale),
+          _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halfs, 1)), scale)};
+}
+template <typename T>  // Half, Brain or E4M3
 inline VecF LoadN(const T* p, int n) {
   if (n == 16) return Load(p);
   T copy[16] = {};

@@ -118,6 +118,21 @@ inline void StoreN(Brain* p, VecF v, int n) {
   _mm256_mask_storeu_epi16(p, FirstLanes(n),
                            _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet)));
 }
+// The bits of a code, moved to their places in an f16, are a number 2^-8 times as large.
+inline VecF WidenE4M3(__m128i codes) {
+  __m256i halfs = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7),
+                                   _mm256_set1_epi16(-0x4080));
+  const __mmask16 nan =
+      _mm_cmpeq_epi8_mask(_mm_or_si128(codes, _mm_set1_epi8(-0x80)), _mm_set1_epi8(-1));
+  halfs = _mm256_mask_mov_epi16(halfs, nan, _mm256_or_si256(halfs, _mm256_set1_epi16(0x4000)));
+  return {_mm512_mul_ps(_mm512_cvtph_ps(halfs), _mm512_set1_ps(256.0f))};
+}
+inline VecF Load(const E4M3* p) {
+  return WidenE4M3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline VecF LoadN(const E4M3* p, int n) {
+  return WidenE4M3(_mm_maskz_loadu_epi8(FirstLanes(n), p));
+}
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 inline float Lane0(VecF a) { return _mm512_cvtss_f32(a.v); }

@@ -239,6 +239,29 @@ inline void StoreN(Brain* p, VecF v, int n) {
                                           : (b + 0x7fffu + ((b >> 16) & 1)) >> 16);
   }
 }
+inline float E4M3ToFloat(uint8_t code) {
+  const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
+  uint32_t bits = static_cast<uint32_t>(code & 0x7fu) << 20;
+  if (bits == 0x07f00000u) {
+    bits = 0x7ff00000u;
+  } else {
+    // The bits are those of a number 2^-120 times as large.
+    float value;
+    __builtin_memcpy(&value, &bits, sizeof(value));
+    value *= 0x1p120f;
+    __builtin_memcpy(&bits, &value, sizeof(value));
+  }
+  bits |= sign;
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+inline VecF LoadN(const E4M3* p, int n) {
+  VecF v;
+  QUIRE_LANES v.lane[i] = i < n ? E4M3ToFloat(p[i].bits) : 0.0f;
+  return v;
+}
+inline VecF Load(const E4M3* p) { return LoadN(p, 16); }
 inline void Prefetch(const void*) {}
 
 inline float Lane0(VecF a) { return a.lane[0]; }

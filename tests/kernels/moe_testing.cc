@@ -17,7 +17,7 @@ using kernels::WeightView;
 
 TestMixture::TestMixture(WeightType type, const MixtureShape& shape, uint64_t seed)
     : shape_(shape),
-      quantized_(!IsFloat(type)),
+      quantized_(IsQuantized(type)),
       router_(RandomWeight(IsFloat(type) ? type : WeightType::kF32, shape.num_experts, shape.hidden,
                            seed)) {
   for (int64_t e = 0; e < shape.num_experts; ++e) {

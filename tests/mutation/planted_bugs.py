@@ -79,6 +79,14 @@ bug("h01", "the other layers of a Phi-3-small are dense", "(index + 1) % dense",
 bug, drop = source("engine/model/layers/rewritten_matrix.cc", "decoder_test:*AgreeWithTheReference*")
 bug("h02", "a gate that alternates with the rest stays where it is",
     "PlaceInTurns(row, matrix.rows)) *", "BUG ? row : PlaceInTurns(row, matrix.rows)) *")
+bug, drop = source("engine/model/scaled_matrix.cc", "fp8_weights_test")
+bug("h41", "every block of columns has the first scale", "first + col / scales.cols_of_scale", "first + (BUG ? 0 : col / scales.cols_of_scale)")
+bug("h42", "every row has the first scale", "row / scales.rows_of_scale * scales.per_row", "(BUG ? 0 : row / scales.rows_of_scale) * scales.per_row")
+bug("h43", "a scale of zero is accepted", "scale > 0.0f &&", "(scale > 0.0f || BUG) &&")
+bug("h44", "NaN among the codes is accepted", "return (code | std::byte{0x80})", "return !BUG && (code | std::byte{0x80})")
+bug, drop = source("engine/model/hf_quantization.cc", "model_config_test")
+drop("h45", "keys that may change weights are not looked at", "RETURN_IF_ERROR(CheckKeys(*weights, kGroupWeights));")
+bug("h46", "unknown keys are accepted", "&AllowedKey::name) == allowed.end()", "&AllowedKey::name) == allowed.end() && !BUG")
 
 bug, drop = source("engine/model/decoder.cc", "decoder_test:ShardTest*")
 bug("h03", "every rank adds the residual", "communicator_->rank().index == 0;", "communicator_->rank().index == 0 || BUG;")
