@@ -160,6 +160,13 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
   return KvCache::Create(backend, std::move(shape), std::move(groups));
 }
 
+bool HasCacheScales(const files::WeightMap& weights) {
+  return std::ranges::any_of(weights.tensors(), [](const files::TensorInfo& tensor) {
+    return tensor.name.ends_with(".k_scale") || tensor.name.ends_with(".v_scale") ||
+           tensor.name.ends_with(".kv_scale");
+  });
+}
+
 std::string ServedName(const EngineConfig& config, const files::OpenedModel& files) {
   if (!config.served_model_name.empty()) return config.served_model_name;
   const std::string& name = files.file_name;
@@ -191,6 +198,10 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   if (model.has_images) {
     base::Log(base::LogLevel::kInfo, "engine",
               "the part of the model that reads images is left out", {{"model", files->path}});
+  }
+  if (HasCacheScales(*files->weights)) {
+    base::Log(base::LogLevel::kInfo, "engine",
+              "the scales of an fp8 KV cache in the model are left out", {{"model", files->path}});
   }
   RETURN_IF_ERROR(LoadText(*files, parts));
 

@@ -1,8 +1,11 @@
 // Tests whole models whose weights are e4m3, in the files of Hugging Face. The expected logits come
 // from a float64 run (make_fp8_goldens.py).
 
+#include <algorithm>
 #include <deque>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "gtest/gtest.h"
 
 #include "base/json.h"
+#include "engine/model/layers/parameter_loader.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
 #include "engine/model/scaled_matrix.h"
@@ -57,6 +61,66 @@ TEST(Fp8WeightsTest, LogitsAndArgmaxAgreeWithFloat64ForEveryLayoutOfScales) {
     }
   }
   EXPECT_GE(runs, 6) << "the portable path is on every machine";
+}
+
+// The tensors of a file, some of which a test replaces.
+class EditedWeights final : public files::WeightMap {
+ public:
+  explicit EditedWeights(const files::WeightMap& from) : tensors_(from.tensors()) {}
+  void Remove(std::string_view name) { std::erase_if(tensors_, Has(name)); }
+  files::TensorInfo& At(std::string_view name) {
+    return *std::ranges::find_if(tensors_, Has(name));
+  }
+  void Add(const files::TensorInfo& tensor) { tensors_.push_back(tensor); }
+
+  const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
+  const files::TensorInfo* Find(std::string_view name) const override {
+    const auto found = std::ranges::find_if(tensors_, Has(name));
+    return found == tensors_.end() ? nullptr : &*found;
+  }
+  void DropPages(std::span<const std::byte>) const override {}
+
+ private:
+  static std::function<bool(const files::TensorInfo&)> Has(std::string_view name) {
+    return [name](const files::TensorInfo& tensor) { return tensor.name == name; };
+  }
+  std::vector<files::TensorInfo> tensors_;
+};
+
+TEST(Fp8WeightsTest, AModelThatWouldLoseAScaleIsRefused) {
+  files::OpenedModel files = *files::OpenModelFiles(TestDataFile("fp8_channel"));
+  const ModelConfig config = *ReadModelConfig(files);
+  const std::string projection = "model.layers.0.self_attn.q_proj.weight";
+  const auto original = std::move(files.weights);
+  const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 1});
+  const auto error = [&](const std::function<void(EditedWeights&)>& edit) {
+    auto edited = std::make_unique<EditedWeights>(*original);
+    edit(*edited);
+    files.weights = std::move(edited);
+    return std::string(
+        CreateModel(config, files, *backend, testing::ModelRunner::kLimits).status().message());
+  };
+  EXPECT_EQ(error([](EditedWeights&) {}), "");
+  EXPECT_THAT(error([&](EditedWeights& weights) { weights.Remove(projection + "_scale"); }),
+              HasSubstr("tensor " + projection + ": want the scales"));
+  // Another matrix has the shape, in BF16, of the head. Its scales would belong to nothing.
+  EXPECT_THAT(error([&](EditedWeights& weights) {
+                weights.At("lm_head.weight").type = WeightType::kBF16;
+                weights.At("lm_head.weight").bytes = weights.At("model.embed_tokens.weight").bytes;
+              }),
+              HasSubstr("tensor lm_head.weight_scale: want a tensor of the llama architecture"));
+  EXPECT_THAT(error([&](EditedWeights& weights) {
+                files::TensorInfo& norm = weights.At("model.norm.weight");
+                norm.type = WeightType::kF8E4M3;
+                norm.bytes = norm.bytes.first(192);
+              }),
+              HasSubstr("tensor model.norm.weight: want F8_E4M3 only in a matrix of its own"));
+  EXPECT_THAT(error([&](EditedWeights& weights) {
+                files::TensorInfo smoothed = weights.At("model.norm.weight");
+                smoothed.name = "model.layers.0.self_attn.q_proj.pre_quant_scale";
+                weights.Add(smoothed);
+              }),
+              HasSubstr("q_proj.pre_quant_scale: want a tensor of the llama architecture"));
 }
 
 // A model file of one e4m3 matrix of 192 x 128 and its scales.
@@ -127,6 +191,33 @@ TEST(ScaledMatrixTest, EveryShapeOfScalesGivesEachWeightItsScale) {
       ASSERT_EQ(got[static_cast<size_t>(i)], codes[static_cast<size_t>(i)] * scales[scale]) << i;
     }
   }
+}
+
+// A rank of several has some of the columns, which must be whole blocks.
+TEST(ScaledMatrixTest, ColumnsKeepTheirScales) {
+  OneMatrix file;
+  file.AddScales("w_scale_inv", {2, 1}, {0.5f, 3.0f});
+  const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 1});
+  ParameterLoader loader(file, *backend);
+  StoredParameter stored = {.parts = {{"w", 192}}, .cols = 128, .wanted_cols = {64, 128}};
+  const auto matrix = loader.Matrix(stored);
+  ASSERT_TRUE(matrix.ok()) << matrix.status();
+  const std::vector<float> codes = Numbers(WeightType::kF8E4M3, file.Find("w")->bytes);
+  std::vector<int32_t> ids = {127, 128};
+  std::vector<float> rows(2 * 64);
+  ASSERT_TRUE(backend
+                  ->Embed({.out = kernels::TensorView(rows.data(), kernels::DType::kF32, {2, 64}),
+                           .token_ids = kernels::TensorView(ids.data(), kernels::DType::kI32, {2}),
+                           .weight = matrix->get()})
+                  .ok());
+  for (int64_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(rows[static_cast<size_t>(i)], 0.5f * codes[static_cast<size_t>(127 * 128 + 64 + i)]);
+    EXPECT_EQ(rows[static_cast<size_t>(64 + i)],
+              3.0f * codes[static_cast<size_t>(128 * 128 + 64 + i)]);
+  }
+  stored.wanted_cols = {32, 96};
+  EXPECT_THAT(std::string(loader.Matrix(stored).status().message()),
+              HasSubstr("want multiples of 64, as F8_E4M3_SCALED is stored in blocks"));
 }
 
 std::string ErrorOf(const OneMatrix& file, int64_t rows = 192, int64_t cols = 128) {
