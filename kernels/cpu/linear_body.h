@@ -169,7 +169,7 @@ struct FloatWeights {
 // The same for scaled e4m3. It keeps the scales of a block, so At is called for each k in order.
 struct ScaledWeights {
   const uint8_t* group;
-  VecF scales;
+  VecF scales;  // times 256
 
   const E4M3* Address(int64_t k) const {
     const uint8_t* block = group + k / kScaledBlock * kScaledGroupBytes;
@@ -177,8 +177,10 @@ struct ScaledWeights {
   }
   VecF At(int64_t k) {
     const E4M3* codes = Address(k);
-    if (k % kScaledBlock == 0) scales = Load(reinterpret_cast<const float*>(codes) - kLanes);
-    return Mul(scales, Load(codes));
+    if (k % kScaledBlock == 0) {
+      scales = Mul(Load(reinterpret_cast<const float*>(codes) - kLanes), Set(256.0f));
+    }
+    return Mul(scales, LoadFinite256ths(codes));
   }
 };
 

@@ -479,8 +479,8 @@ bug("k13", "logits have no cap", "if (row.soft_cap > 0.0f) y = SoftCap(y, row.so
     "if (!BUG && row.soft_cap > 0.0f) y = SoftCap(y, row.soft_cap);")
 bug("k14", "the gate is clamped from below too", "if (clamped) y = Min(Set(row.activation_limit), y);",
     "if (clamped) y = BUG ? Clamp(y, row.activation_limit) : Min(Set(row.activation_limit), y);")
-bug("k31", "every block of e4m3 has the scales of the first", "if (k % kScaledBlock == 0) scales",
-    "if (BUG ? k == 0 : k % kScaledBlock == 0) scales", "kernels_test:*F8_E4M3_SCALED")
+bug("k31", "every block of e4m3 has the scales of the first", "if (k % kScaledBlock == 0) {",
+    "if (BUG ? k == 0 : k % kScaledBlock == 0) {", "kernels_test:*F8_E4M3_SCALED")
 bug, drop = source("kernels/cpu/packed_weight.cc", "kernels_test:*F8_E4M3_SCALED")
 bug("k32", "an output has the scale of the first of its group", "std::memcpy(group + lane * sizeof(float), row",
     "std::memcpy(group + (BUG ? 0 : lane) * sizeof(float), row")
