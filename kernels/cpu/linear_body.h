@@ -161,15 +161,15 @@ inline void QuantLinear(const LinearTile& tile) {
 // The weights of a group in a type of plain floats. At(k) returns those of its 16 outputs at k.
 template <class T>
 struct FloatWeights {
-  const uint8_t* group;
+  const uint8_t* group = nullptr;
 
   const T* Address(int64_t k) const { return reinterpret_cast<const T*>(group) + k * kLanes; }
   VecF At(int64_t k) { return Load(Address(k)); }
 };
 // The same for scaled e4m3. It keeps the scales of a block, so At is called for each k in order.
 struct ScaledWeights {
-  const uint8_t* group;
-  VecF scales;  // times 256
+  const uint8_t* group = nullptr;
+  VecF scales = Zero();  // times 256
 
   const E4M3* Address(int64_t k) const {
     const uint8_t* block = group + k / kScaledBlock * kScaledGroupBytes;
