@@ -104,56 +104,6 @@ struct CudaModel {
   }
 };
 
-TEST(CudaPackedWeightsTest, LogitsAreThoseOfExpandedWeights) {
-  const std::string folder = testing::TestSourcePath("engine/model/testdata/");
-  const std::string path = folder + "k_quant_goldens.json";
-  const nlohmann::json cases = (*base::ParseJson(testing::ReadFile(path), path)).at("cases");
-  struct Case {
-    size_t golden;
-    std::optional<WeightType> type;  // none: the types of the file
-  };
-  // The files have Q4_K and Q6_K, and Q5_K and Q6_K.
-  for (const auto& [index, type] :
-       {Case{0, {}}, Case{1, {}}, Case{0, WeightType::kQ4_0}, Case{0, WeightType::kQ8_0}}) {
-    const testing::GoldenLogits golden = testing::ReadGoldenLogits(cases.at(index));
-    const std::string file = folder + std::string(cases.at(index).at("file"));
-    files::OpenedModel files = *files::OpenModelFiles(file);
-    const ModelConfig config = *ReadModelConfig(files);
-    if (type) files.weights = std::make_unique<RetypedWeights>(*files.weights, *type);
-    files::OpenedModel expanded_files = *files::OpenModelFiles(file);
-    expanded_files.weights = std::make_unique<RetypedWeights>(*files.weights, WeightType::kF32);
-    for (const DType dtype : {DType::kF16, DType::kBF16}) {
-      SCOPED_TRACE(type ? kernels::Traits(*type).name : "the types of the file");
-      SCOPED_TRACE(Name(dtype));
-      CudaModel packed(config, files, dtype), expanded(config, expanded_files, dtype);
-      // Q8_0 has 8.5 bits. Norms and the table of rotary angles are not packed.
-      EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
-
-      // More tokens than the packed GEMM takes: its weights are dequantised to those of `expanded`.
-      const Logits want = expanded.runner->Prefill(golden.ids);
-      const Logits whole = packed.runner->Prefill(golden.ids);
-      EXPECT_GT(packed.num_gemms, expanded.num_gemms);
-      if (kDeviceIsEmulated) {
-        EXPECT_EQ(whole, want);
-      }
-      packed.num_gemms = 0;
-      const Logits chunked = packed.runner->Prefill(golden.ids, 7);
-      EXPECT_EQ(packed.num_gemms, 0);
-      // Roundings add up as independent errors do, as in cuda_decoder_test.cc: an embedding, ten
-      // activations a layer and the last norm, in either of the two runs. The weights are the same.
-      const double rounding = dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
-      const double activations = 10.0 * static_cast<double>(config.num_layers()) + 2.0;
-      EXPECT_LE(RelativeError(chunked, want), rounding * std::sqrt(2.0 * activations));
-      EXPECT_GT(RelativeError(chunked, want), 0.0);
-      if (!type) {
-        const double weights = 4.0 * static_cast<double>(config.num_layers()) + 2.0;
-        EXPECT_LE(RelativeError(chunked, golden.logits),
-                  rounding * std::sqrt(activations + weights));
-      }
-    }
-  }
-}
-
 // Returns the weights of a file as float32, those of e4m3 with their scales.
 std::unique_ptr<testing::InMemoryWeights> AsFloats(const files::WeightMap& weights) {
   auto floats = std::make_unique<testing::InMemoryWeights>();
@@ -206,6 +156,56 @@ TEST(CudaPackedWeightsTest, E4M3StaysPackedAndGivesTheLogitsOfExpandedWeights) {
       const double roundings = 14.0 * static_cast<double>(config.num_layers()) + 4.0;
       EXPECT_LE(RelativeError(chunked, golden.logits), rounding * std::sqrt(roundings));
       EXPECT_LE(RelativeError(whole, golden.logits), rounding * std::sqrt(roundings));
+    }
+  }
+}
+
+TEST(CudaPackedWeightsTest, LogitsAreThoseOfExpandedWeights) {
+  const std::string folder = testing::TestSourcePath("engine/model/testdata/");
+  const std::string path = folder + "k_quant_goldens.json";
+  const nlohmann::json cases = (*base::ParseJson(testing::ReadFile(path), path)).at("cases");
+  struct Case {
+    size_t golden;
+    std::optional<WeightType> type;  // none: the types of the file
+  };
+  // The files have Q4_K and Q6_K, and Q5_K and Q6_K.
+  for (const auto& [index, type] :
+       {Case{0, {}}, Case{1, {}}, Case{0, WeightType::kQ4_0}, Case{0, WeightType::kQ8_0}}) {
+    const testing::GoldenLogits golden = testing::ReadGoldenLogits(cases.at(index));
+    const std::string file = folder + std::string(cases.at(index).at("file"));
+    files::OpenedModel files = *files::OpenModelFiles(file);
+    const ModelConfig config = *ReadModelConfig(files);
+    if (type) files.weights = std::make_unique<RetypedWeights>(*files.weights, *type);
+    files::OpenedModel expanded_files = *files::OpenModelFiles(file);
+    expanded_files.weights = std::make_unique<RetypedWeights>(*files.weights, WeightType::kF32);
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(type ? kernels::Traits(*type).name : "the types of the file");
+      SCOPED_TRACE(Name(dtype));
+      CudaModel packed(config, files, dtype), expanded(config, expanded_files, dtype);
+      // Q8_0 has 8.5 bits. Norms and the table of rotary angles are not packed.
+      EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
+
+      // More tokens than the packed GEMM takes: its weights are dequantised to those of `expanded`.
+      const Logits want = expanded.runner->Prefill(golden.ids);
+      const Logits whole = packed.runner->Prefill(golden.ids);
+      EXPECT_GT(packed.num_gemms, expanded.num_gemms);
+      if (kDeviceIsEmulated) {
+        EXPECT_EQ(whole, want);
+      }
+      packed.num_gemms = 0;
+      const Logits chunked = packed.runner->Prefill(golden.ids, 7);
+      EXPECT_EQ(packed.num_gemms, 0);
+      // Roundings add up as independent errors do, as in cuda_decoder_test.cc: an embedding, ten
+      // activations a layer and the last norm, in either of the two runs. The weights are the same.
+      const double rounding = dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
+      const double activations = 10.0 * static_cast<double>(config.num_layers()) + 2.0;
+      EXPECT_LE(RelativeError(chunked, want), rounding * std::sqrt(2.0 * activations));
+      EXPECT_GT(RelativeError(chunked, want), 0.0);
+      if (!type) {
+        const double weights = 4.0 * static_cast<double>(config.num_layers()) + 2.0;
+        EXPECT_LE(RelativeError(chunked, golden.logits),
+                  rounding * std::sqrt(activations + weights));
+      }
     }
   }
 }
