@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "engine/model/layers/rewritten_matrix.h"
+#include "engine/model/scaled_matrix.h"
 #include "kernels/quant/dequantize.h"
 
 namespace quire::convert {
@@ -46,7 +47,14 @@ absl::StatusOr<RowReader> RowReader::Create(const PlannedTensor& tensor,
   for (const SourceRows& run : tensor.rows) {
     ASSIGN_OR_RETURN(kernels::WeightView view,
                      engine::MatrixInFile(run.source, tensor.cols, weights));
-    if (run.source.form != engine::NamedRows::Form::kAsIs) {
+    if (view.type == kernels::WeightType::kF8E4M3) {
+      std::vector<std::byte>& bytes = reader.memory_[run.source.name];
+      if (bytes.empty()) {
+        ASSIGN_OR_RETURN(bytes,
+                         engine::WithScales(run.source.name, view.rows, tensor.cols, weights));
+      }
+      view = {kernels::WeightType::kF8E4M3Scaled, view.rows, tensor.cols, bytes};
+    } else if (run.source.form != engine::NamedRows::Form::kAsIs) {
       std::vector<std::byte>& bytes = reader.memory_[run.source.name];
       if (bytes.empty()) {
         ASSIGN_OR_RETURN(bytes, engine::Rewritten(run.source, view));

@@ -49,9 +49,12 @@ absl::Status CheckWeightsFit(const EngineConfig& config, const files::WeightMap&
     const int64_t size = files::NumElements(tensor.shape);
     if (size == 0) continue;
     const int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
-    const kernels::WeightView view = {tensor.type, size / cols, cols, tensor.bytes};
-    // Quantised experts are together in one tensor.
-    const bool of_experts = tensor.shape.size() > 2;
+    const bool is_e4m3 = tensor.type == kernels::WeightType::kF8E4M3;
+    const kernels::WeightView view = {is_e4m3 ? kernels::WeightType::kF8E4M3Scaled : tensor.type,
+                                      size / cols, cols, tensor.bytes};
+    // Quantised experts are together in one tensor, except those of e4m3.
+    const bool of_experts =
+        tensor.shape.size() > 2 || (is_e4m3 && tensor.name.find(".experts.") != std::string::npos);
     needed += of_experts ? backend.PreparedMoeBytes(view) : backend.PreparedBytes(view);
   }
   return CheckFits(absl::StrCat(config.model_path, ": the weights need"), needed,
@@ -157,6 +160,13 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
   return KvCache::Create(backend, std::move(shape), std::move(groups));
 }
 
+bool HasCacheScales(const files::WeightMap& weights) {
+  return std::ranges::any_of(weights.tensors(), [](const files::TensorInfo& tensor) {
+    return tensor.name.ends_with(".k_scale") || tensor.name.ends_with(".v_scale") ||
+           tensor.name.ends_with(".kv_scale");
+  });
+}
+
 std::string ServedName(const EngineConfig& config, const files::OpenedModel& files) {
   if (!config.served_model_name.empty()) return config.served_model_name;
   const std::string& name = files.file_name;
@@ -188,6 +198,10 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   if (model.has_images) {
     base::Log(base::LogLevel::kInfo, "engine",
               "the part of the model that reads images is left out", {{"model", files->path}});
+  }
+  if (HasCacheScales(*files->weights)) {
+    base::Log(base::LogLevel::kInfo, "engine",
+              "the scales of an fp8 KV cache in the model are left out", {{"model", files->path}});
   }
   RETURN_IF_ERROR(LoadText(*files, parts));
 

@@ -1,9 +1,11 @@
 #include "files/ggml_types.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
+#include "base/check.h"
 #include "base/strings.h"
 
 namespace quire::files {
@@ -41,8 +43,9 @@ const GgmlType* FindGgmlType(uint32_t id) {
 }
 
 const GgmlType& GgmlTypeOf(WeightType weight_type) {
-  // Every WeightType has an entry.
-  return *std::ranges::find(kTypes, weight_type, &GgmlType::weight_type);
+  const GgmlType* type = std::ranges::find(kTypes, weight_type, &GgmlType::weight_type);
+  QUIRE_CHECK(type != std::end(kTypes)) << "no type of GGUF: " << kernels::Traits(weight_type).name;
+  return *type;
 }
 
 std::string SupportedGgmlTypes() {

@@ -24,7 +24,7 @@ struct GgmlType {
 // uses it.
 const GgmlType* FindGgmlType(uint32_t id);
 
-// Returns the entry of a type that kernels read.
+// Returns the entry of a type that GGUF files have. E4m3 is none.
 const GgmlType& GgmlTypeOf(kernels::WeightType type);
 
 // Returns the names of the types that kernels read, for error messages: "F32, F16, ... Q6_K".

@@ -17,7 +17,7 @@
 namespace quire::files {
 
 struct SafetensorsContents {
-  std::vector<TensorInfo> tensors;               // F32, F16, BF16; in file order
+  std::vector<TensorInfo> tensors;               // F32, F16, BF16, F8_E4M3; in file order
   std::vector<UnusableTensor> unusable_tensors;  // tensors of all other types
 };
 

@@ -78,7 +78,7 @@ void ReadTensors(const files::WeightMap& weights, ModelReport& report) {
         {.name = name, .type = std::string(type), .shape = shape, .num_bytes = num_bytes});
   };
   for (const files::TensorInfo& tensor : weights.tensors()) {
-    add(tensor.name, files::GgmlTypeOf(tensor.type).name, tensor.shape,
+    add(tensor.name, kernels::Traits(tensor.type).name, tensor.shape,
         static_cast<int64_t>(tensor.bytes.size()));
   }
   for (const files::UnusableTensor& tensor : weights.unusable_tensors()) {

@@ -410,8 +410,8 @@ std::vector<Row> RunLinear(Device& device, Stopwatch& stopwatch, const Ceilings&
        },
        &AddPackedLinear<WeightType::kQ4_K>, &AddPackedLinear<WeightType::kQ6_K>,
        &AddPackedLinear<WeightType::kQ8_0>, &AddPackedLinear<WeightType::kQ4_0>,
-       &AddPackedLinear<WeightType::kQ5_K>, &AddPackedMixtures<WeightType::kQ4_K>,
-       &AddPackedMixtures<WeightType::kQ8_0>});
+       &AddPackedLinear<WeightType::kQ5_K>, &AddPackedLinear<WeightType::kF8E4M3Scaled>,
+       &AddPackedMixtures<WeightType::kQ4_K>, &AddPackedMixtures<WeightType::kQ8_0>});
 }
 
 }  // namespace quire::bench

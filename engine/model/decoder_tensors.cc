@@ -8,16 +8,40 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "engine/model/scaled_matrix.h"
 #include "files/printable.h"
 
 namespace quire::engine {
 namespace {
 
 // Tensors whose names end in these strings are no parameters of the decoder. They can be computed,
-// are copies, or the config has them.
-constexpr std::string_view kNotParameters[] = {
-    ".rotary_emb.inv_freq", "rope_freqs.weight", ".attn_rot_embd", ".attention.masked_bias",
-    ".attention.bias",      ".attn.masked_bias", ".attn.bias"};
+// are copies, or the config has them. The last ones are scales of quantised activations and of an
+// fp8 KV cache, neither of which is rounded with a scale here.
+constexpr std::string_view kNotParameters[] = {".rotary_emb.inv_freq",
+                                               "rope_freqs.weight",
+                                               ".attn_rot_embd",
+                                               ".attention.masked_bias",
+                                               ".attention.bias",
+                                               ".attn.masked_bias",
+                                               ".attn.bias",
+                                               ".input_scale",
+                                               ".k_scale",
+                                               ".v_scale",
+                                               ".kv_scale",
+                                               ".output_scale"};
+
+// Checks a tensor of e4m3, and adds the name of its scales to `known`.
+absl::Status CheckE4M3(const NamedRows& part, int64_t cols, const files::WeightMap& weights,
+                       std::set<std::string>& known) {
+  if (cols == 0 || part.num_matrices != 0 || part.form != NamedRows::Form::kAsIs) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", part.name,
+                     ": want F8_E4M3 only in a matrix of its own, stored as it multiplies"));
+  }
+  ASSIGN_OR_RETURN(std::string scales, CheckScales(part.name, part.rows, cols, weights));
+  known.insert(std::move(scales));
+  return absl::OkStatus();
+}
 
 // Returns the place of the `rows` rows of one expert. A '#' in `name` stands for the number of the
 // expert. Without '#', one tensor holds the matrices of all `num_experts` experts.
@@ -305,11 +329,14 @@ std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors)
 absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture) {
   const char* head = InSpellingOfFile(names, HasTensorIn(weights)).head;
-  std::set<std::string_view> known;
+  std::set<std::string> known;
   for (const StoredParameter* parameter : AllParameters(tensors)) {
     for (const NamedRows& part : parameter->parts) {
       known.insert(part.name);
-      RETURN_IF_ERROR(weights.Require(part.name, ShapeOf(part, parameter->cols)).status());
+      ASSIGN_OR_RETURN(const files::TensorInfo* tensor,
+                       weights.Require(part.name, ShapeOf(part, parameter->cols)));
+      if (tensor->type != kernels::WeightType::kF8E4M3) continue;
+      RETURN_IF_ERROR(CheckE4M3(part, parameter->cols, weights, known));
     }
   }
   for (const files::TensorInfo& tensor : weights.tensors()) {

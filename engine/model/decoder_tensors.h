@@ -108,8 +108,8 @@ DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
 std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors);
 
 // Checks that `weights` has each of these tensors, in the right shape and in a type that kernels
-// support. Returns InvalidArgument if `weights` has any other parameter, because such a parameter
-// would belong to an unknown part of the model.
+// support, and the scales of those of e4m3 (scaled_matrix.h). Returns InvalidArgument if `weights`
+// has any other parameter, because such a parameter would belong to an unknown part of the model.
 absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture);
 

@@ -11,6 +11,7 @@
 #include "engine/model/architectures/architecture.h"
 #include "engine/model/decoder_tensors.h"
 #include "engine/model/hf_fields.h"
+#include "engine/model/hf_quantization.h"
 #include "engine/model/model_config_reader.h"
 
 namespace quire::engine {
@@ -39,17 +40,6 @@ absl::StatusOr<std::string> ReadClass(const HfFields& fields) {
   return fields.Wrong("architectures", "one of: " + SupportedClasses());
 }
 
-absl::Status CheckQuantization(const HfFields& fields) {
-  if (const json* quantization = fields.Find("quantization_config")) {
-    const json method =
-        quantization->is_object() ? quantization->value("quant_method", json()) : json();
-    return fields.Error("quantization_config",
-                        "weights in F32, F16 or BF16 (quantised ones are read from GGUF files)",
-                        method.is_string() ? method.get<std::string>() : "a quantisation");
-  }
-  return absl::OkStatus();
-}
-
 // Returns true if the file has a head that differs from the embedding. transformers uses such a
 // head even if tie_word_embeddings is true.
 bool HasAnotherHead(const TensorNames& architecture_names, const files::WeightMap& weights) {
@@ -74,7 +64,7 @@ absl::StatusOr<ModelConfig> ReadHfModelConfig(const json& object, std::string_vi
   const HfFields fields(object, where);
   ASSIGN_OR_RETURN(const std::string hf_class, ReadClass(fields));
   const Architecture& architecture = *FindArchitectureOfHfClass(hf_class);
-  RETURN_IF_ERROR(CheckQuantization(fields));
+  RETURN_IF_ERROR(CheckHfQuantization(fields));
   ModelDraft draft;
   draft.architecture = std::string(architecture.name);
   RETURN_IF_ERROR(fields.String("_name_or_path", "", draft.name));

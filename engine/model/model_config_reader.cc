@@ -220,7 +220,7 @@ std::string DominantWeightType(const files::WeightMap& weights) {
   for (const auto& [type, count] : counts) {
     if (count <= most) continue;
     most = count;
-    name = files::GgmlTypeOf(type).name;
+    name = kernels::Traits(type).name;
   }
   return name;
 }

@@ -14,9 +14,9 @@ namespace quire::engine {
 
 // Reads and validates a config. Returns InvalidArgument when a value is missing or out of range, or
 // when the model uses an unsupported feature. Examples are an unknown architecture or rotary
-// scaling, a soft cap in an architecture that has none, and a quantization_config in config.json.
-// The error names the file, the field, the wanted value and the value found. Nothing that changes
-// the answers of a model is ignored.
+// scaling, a soft cap in an architecture that has none, and a quantisation of config.json other
+// than fp8. The error names the file, the field, the wanted value and the value found. Nothing that
+// changes the answers of a model is ignored.
 absl::StatusOr<ModelConfig> ReadModelConfig(const files::OpenedModel& model);
 
 // Each of the next two functions reads one format. The tensors in `weights` show facts that the

@@ -36,9 +36,11 @@ KernelTable MakeKernels(const char* name) {
   const auto set = [&table](WeightType type, void (*linear)(const LinearTile&)) {
     table.linear[static_cast<int>(type)] = linear;
   };
-  set(WeightType::kF32, FloatLinear<float>);
-  set(WeightType::kF16, FloatLinear<Half>);
-  set(WeightType::kBF16, FloatLinear<Brain>);
+  set(WeightType::kF32, FloatLinear<FloatWeights<float>>);
+  set(WeightType::kF16, FloatLinear<FloatWeights<Half>>);
+  set(WeightType::kBF16, FloatLinear<FloatWeights<Brain>>);
+  set(WeightType::kF8E4M3, FloatLinear<FloatWeights<E4M3>>);
+  set(WeightType::kF8E4M3Scaled, FloatLinear<ScaledWeights>);
   set(WeightType::kQ4_0, QuantizedProduct<Q4_0Format>);
   set(WeightType::kQ4_1, QuantizedProduct<Q4_1Format>);
   set(WeightType::kQ5_0, QuantizedProduct<Q5_0Format>);

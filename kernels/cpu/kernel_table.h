@@ -15,7 +15,7 @@
 
 namespace quire::kernels::cpu {
 
-constexpr int kNumWeightTypes = 11;
+constexpr int kNumWeightTypes = 13;
 constexpr int kLanes = 16;       // outputs of a packed group, keys of a tile
 constexpr int kQuantBlock = 32;  // activations that share a scale
 constexpr int kSpanKeys = 64;

@@ -158,9 +158,35 @@ inline void QuantLinear(const LinearTile& tile) {
   }
 }
 
+// The weights of a group in a type of plain floats. At(k) returns those of its 16 outputs at k.
+template <class T>
+struct FloatWeights {
+  const uint8_t* group = nullptr;
+
+  const T* Address(int64_t k) const { return reinterpret_cast<const T*>(group) + k * kLanes; }
+  VecF At(int64_t k) { return Load(Address(k)); }
+};
+// The same for scaled e4m3. It keeps the scales of a block, so At is called for each k in order.
+struct ScaledWeights {
+  const uint8_t* group = nullptr;
+  VecF scales = Zero();  // times 256
+
+  const E4M3* Address(int64_t k) const {
+    const uint8_t* block = group + k / kScaledBlock * kScaledGroupBytes;
+    return reinterpret_cast<const E4M3*>(block + kScalesOfBlockBytes) + k % kScaledBlock * kLanes;
+  }
+  VecF At(int64_t k) {
+    const E4M3* codes = Address(k);
+    if (k % kScaledBlock == 0) {
+      scales = Mul(Load(reinterpret_cast<const float*>(codes) - kLanes), Set(256.0f));
+    }
+    return Mul(scales, LoadFinite256ths(codes));
+  }
+};
+
 // Computes kRows rows of kGroups groups together. Each output is its own chain of dependent fmas,
 // so several chains are in flight.
-template <class T, int kRows, int kGroups>
+template <class Weights, int kRows, int kGroups>
 inline void FloatTile(const LinearTile& tile, const uint8_t* groups, const float* a, float* y) {
   VecF acc[kGroups][kRows];
 #pragma GCC unroll 4
@@ -168,15 +194,19 @@ inline void FloatTile(const LinearTile& tile, const uint8_t* groups, const float
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) acc[g][r] = Zero();
   }
+  Weights weights[kGroups];
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g) weights[g].group = groups + g * tile.group_bytes;
   for (int64_t k = 0; k < tile.cols; ++k) {
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) {
-      const T* w = reinterpret_cast<const T*>(groups + g * tile.group_bytes) + k * kLanes;
-      if constexpr (kRows == 1) Prefetch(reinterpret_cast<const uint8_t*>(w) + 1024);
-      const VecF weights = Load(w);
+      if constexpr (kRows == 1) {
+        Prefetch(reinterpret_cast<const uint8_t*>(weights[g].Address(k)) + 1024);
+      }
+      const VecF w = weights[g].At(k);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        acc[g][r] = Fma(weights, Set(a[r * tile.cols + k]), acc[g][r]);
+        acc[g][r] = Fma(w, Set(a[r * tile.cols + k]), acc[g][r]);
       }
     }
   }
@@ -187,7 +217,7 @@ inline void FloatTile(const LinearTile& tile, const uint8_t* groups, const float
   }
 }
 
-template <class T, int kGroups>
+template <class Weights, int kGroups>
 inline void FloatGroups(const LinearTile& tile, int64_t group) {
   const uint8_t* groups = tile.groups + group * tile.group_bytes;
   for (int64_t row = 0; row < tile.num_rows;) {
@@ -197,21 +227,21 @@ inline void FloatGroups(const LinearTile& tile, int64_t group) {
     if (left >= 4) {
       constexpr int kSide = kTileVectors / 4 < kGroups ? kTileVectors / 4 : kGroups;
       for (int g = 0; g < kGroups; g += kSide) {
-        FloatTile<T, 4, kSide>(tile, groups + g * tile.group_bytes, a, y + g * kLanes);
+        FloatTile<Weights, 4, kSide>(tile, groups + g * tile.group_bytes, a, y + g * kLanes);
       }
       row += 4;
     } else {
-      FloatTile<T, 1, kGroups>(tile, groups, a, y);
+      FloatTile<Weights, 1, kGroups>(tile, groups, a, y);
       row += 1;
     }
   }
 }
 
-template <class T>
+template <class Weights>
 inline void FloatLinear(const LinearTile& tile) {
   int64_t group = 0;
-  for (; group + 4 <= tile.num_groups; group += 4) FloatGroups<T, 4>(tile, group);
-  for (; group < tile.num_groups; ++group) FloatGroups<T, 1>(tile, group);
+  for (; group + 4 <= tile.num_groups; group += 4) FloatGroups<Weights, 4>(tile, group);
+  for (; group < tile.num_groups; ++group) FloatGroups<Weights, 1>(tile, group);
 }
 
 // Returns y / (1 + e^-x), which is y times the logistic function of x.

@@ -4,7 +4,8 @@
 // interleaved so that one vector holds the same k of all 16 rows. A group holds all K values of its
 // rows. A part of a stacked weight is a run of groups.
 //
-//   float types    [K][16] in the type of the file
+//   float types    [K][16] in the type of the file, e4m3 without scales too
+//   scaled e4m3    per 64 k: f32 scale[16], then codes [64][16]
 //   4-bit codes    per 32 k: 4 vectors of 64 bytes; vector p holds, for each lane, codes 4p..4p+3
 //                  in low nibbles and 16+4p..16+4p+3 in high nibbles
 //   8-bit codes    per 32 k: 8 vectors of 64 bytes; vector p holds codes 4p..4p+3 of each lane
@@ -17,7 +18,13 @@
 
 #include <cstdint>
 
+#include "kernels/quant/weight_view.h"
+
 namespace quire::kernels::cpu {
+
+// The bytes in a group of a block of scaled e4m3, and of the scales before its codes.
+inline constexpr int64_t kScalesOfBlockBytes = 16 * sizeof(float);
+inline constexpr int64_t kScaledGroupBytes = kScalesOfBlockBytes + 16 * kScaledBlock;
 
 template <int kCodeBits_, int kMaxCode_, int kOffset_, bool kMinimum_, bool kSuper_, int kParts_>
 struct QuantFormat {

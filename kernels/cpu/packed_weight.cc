@@ -10,6 +10,7 @@
 #include "kernels/cpu/packed_format.h"
 #include "kernels/quant/dequantize.h"
 #include "kernels/quant/float16.h"
+#include "kernels/quant/float8.h"
 #include "kernels/quant/weight_blocks.h"
 
 namespace quire::kernels::cpu {
@@ -18,9 +19,8 @@ namespace {
 constexpr int kGroup = 16;
 constexpr int64_t kPartAlignment = 64;
 
-bool IsFloat(WeightType type) {
-  return type == WeightType::kF32 || type == WeightType::kF16 || type == WeightType::kBF16;
-}
+bool IsPlain(WeightType type) { return Traits(type).block_elements == 1; }
+bool IsScaled(WeightType type) { return type == WeightType::kF8E4M3Scaled; }
 
 // Calls `visit` with the QuantFormat of a quantised type.
 template <typename Visit>
@@ -122,10 +122,32 @@ void UnpackLane(int64_t cols, int lane, const uint8_t* group, float* out) {
   }
 }
 
+void PackScaledLane(const uint8_t* row, int64_t cols, int lane, uint8_t* group) {
+  for (int64_t k = 0; k < cols; k += kScaledBlock) {
+    std::memcpy(group + lane * sizeof(float), row, sizeof(float));
+    for (int i = 0; i < kScaledBlock; ++i) {
+      group[kScalesOfBlockBytes + i * kGroup + lane] = row[sizeof(float) + i];
+    }
+    row += kScaledBlockBytes;
+    group += kScaledGroupBytes;
+  }
+}
+
+void UnpackScaledLane(int64_t cols, int lane, const uint8_t* group, float* out) {
+  for (int64_t k = 0; k < cols; k += kScaledBlock, group += kScaledGroupBytes) {
+    float scale;
+    std::memcpy(&scale, group + lane * sizeof(float), sizeof(float));
+    for (int i = 0; i < kScaledBlock; ++i) {
+      out[k + i] = scale * E4M3ToF32(group[kScalesOfBlockBytes + i * kGroup + lane]);
+    }
+  }
+}
+
 }  // namespace
 
 int64_t GroupBytes(WeightType type, int64_t cols) {
-  if (IsFloat(type)) return kGroup * cols * Traits(type).block_bytes;
+  if (IsScaled(type)) return cols / kScaledBlock * kScaledGroupBytes;
+  if (IsPlain(type)) return kGroup * cols * Traits(type).block_bytes;
   return WithFormat(type, [&](auto format) { return decltype(format)::GroupBytes(cols); });
 }
 
@@ -137,11 +159,13 @@ void PackGroup(const WeightView& weight, int64_t group, uint8_t* out) {
   const int lanes = static_cast<int>(std::min<int64_t>(kGroup, weight.rows - group * kGroup));
   for (int lane = 0; lane < lanes; ++lane) {
     const uint8_t* row = bytes + (group * kGroup + lane) * row_bytes;
-    if (IsFloat(weight.type)) {
+    if (IsPlain(weight.type)) {
       const int width = traits.block_bytes;
       for (int64_t k = 0; k < weight.cols; ++k) {
         std::memcpy(out + (k * kGroup + lane) * width, row + k * width, static_cast<size_t>(width));
       }
+    } else if (IsScaled(weight.type)) {
+      PackScaledLane(row, weight.cols, lane, out);
     } else {
       WithFormat(weight.type, [&](auto format) {
         PackLane<decltype(format)>(weight.type, row, weight.cols, lane, out);
@@ -153,7 +177,11 @@ void PackGroup(const WeightView& weight, int64_t group, uint8_t* out) {
 void UnpackRow(WeightType type, int64_t cols, const uint8_t* groups, int64_t row, float* out) {
   const uint8_t* group = groups + row / kGroup * GroupBytes(type, cols);
   const int lane = static_cast<int>(row % kGroup);
-  if (!IsFloat(type)) {
+  if (IsScaled(type)) {
+    UnpackScaledLane(cols, lane, group, out);
+    return;
+  }
+  if (!IsPlain(type)) {
     WithFormat(type, [&](auto format) { UnpackLane<decltype(format)>(cols, lane, group, out); });
     return;
   }
@@ -161,6 +189,8 @@ void UnpackRow(WeightType type, int64_t cols, const uint8_t* groups, int64_t row
     const int64_t at = k * kGroup + lane;
     if (type == WeightType::kF32) {
       std::memcpy(out + k, group + 4 * at, 4);
+    } else if (type == WeightType::kF8E4M3) {
+      out[k] = E4M3ToF32(group[at]);
     } else {
       const uint16_t bits = LoadU16(group + 2 * at);
       out[k] = type == WeightType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
@@ -177,7 +207,7 @@ absl::StatusOr<std::unique_ptr<PackedWeight>> PackedWeight::Create(
         .view = view, .first_row = weight->rows_, .group_bytes = GroupBytes(view.type, view.cols)};
     weight->rows_ += view.rows;
     weight->cols_ = view.cols;
-    weight->has_quantized_ = weight->has_quantized_ || !IsFloat(view.type);
+    weight->has_quantized_ = weight->has_quantized_ || !(IsPlain(view.type) || IsScaled(view.type));
     weight->max_group_bytes_ = std::max(weight->max_group_bytes_, part.group_bytes);
     total += base::RoundUp(part.num_groups() * part.group_bytes, kPartAlignment);
     weight->parts_.push_back(part);

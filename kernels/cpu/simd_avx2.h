@@ -216,6 +216,13 @@ inline void StoreN(Brain* p, VecF v, int n) {
   };
   StoreWords(p, narrow(v.lo), narrow(v.hi), n);
 }
+// Returns 2^-8 times the numbers of 16 codes, none of which is NaN: a factor less to multiply.
+inline VecF LoadFinite256ths(const E4M3* p) {
+  const __m256i codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i halfs = _mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(-0x4080));
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halfs)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(halfs, 1))};
+}
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 inline float Lane0(VecF a) { return _mm256_cvtss_f32(a.lo); }

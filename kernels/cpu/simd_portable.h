@@ -262,6 +262,8 @@ inline VecF LoadN(const E4M3* p, int n) {
   return v;
 }
 inline VecF Load(const E4M3* p) { return LoadN(p, 16); }
+// Returns 2^-8 times the numbers of 16 codes, none of which is NaN: a factor less to multiply.
+inline VecF LoadFinite256ths(const E4M3* p) { return Mul(Load(p), Set(0x1p-8f)); }
 inline void Prefetch(const void*) {}
 
 inline float Lane0(VecF a) { return a.lane[0]; }

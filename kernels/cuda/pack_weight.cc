@@ -65,6 +65,19 @@ void PackHeader(const DecodedBlock& block, int row, int half, uint8_t* header) {
   }
 }
 
+// Writes one row of e4m3. `row` is the row of the half.
+template <typename Format>
+void PackScaledRow(const uint8_t* from, int64_t cols, int row, int half, uint8_t* group) {
+  for (int64_t index = 0; index < cols / kScaledBlock; ++index, from += kScaledBlockBytes) {
+    static_assert(kScaledBlock == kPackedTileCols);
+    uint8_t* const tile = group + Format::TileAt(index);
+    std::memcpy(tile + Format::kCodeBytes + row * 8 + half * 4, from, sizeof(float));
+    for (int i = 0; i < 4; ++i) {
+      PackCodes<Format::kCodeBits>(from + sizeof(float) + i * kLaneCols, row * 4 + i, half, tile);
+    }
+  }
+}
+
 template <WeightType kType>
 void PackGroupOf(const WeightView& weight, int64_t group, uint8_t* out) {
   using Format = PackedFormatOf<kType>;
@@ -77,6 +90,10 @@ void PackGroupOf(const WeightView& weight, int64_t group, uint8_t* out) {
     const auto* const from =
         reinterpret_cast<const uint8_t*>(weight.bytes.data()) + (first_row + row) * row_bytes;
     const int row_in_half = static_cast<int>(row % 8), half = static_cast<int>(row / 8);
+    if constexpr (Format::kIsE4M3) {
+      PackScaledRow<Format>(from, weight.cols, row_in_half, half, out);
+      continue;
+    }
     for (int64_t index = 0; index < weight.cols / kSubBlock; ++index) {
       DecodedBlock block;
       DecodeBlock(kType, from, index, &block);

@@ -9,6 +9,8 @@
 //   fma(scale, (B + code) - B, minimum)             rounded once
 // is the weight. An infinite scale gives NaN.
 //
+// E4m3 has no offset and no minimum: its codes are small floats (ScaledNumbers).
+//
 // ScaledLane saves the subtraction where bf16 is wanted. The bits of a code alone are a subnormal
 // number, code * 2^(first bit - 149), which an fma multiplies as fast as any other. The power of
 // two goes into the scale, as far as the range of float32 allows: the weight is 2^-36 of what it
@@ -86,7 +88,11 @@ __device__ __forceinline__ void LoadLane(const uint8_t* tile, const uint8_t* hea
     }
   }
   const uint8_t* const scales = tile + Format::kCodeBytes;
-  if constexpr (Format::kSuper && Format::kMinimum) {
+  if constexpr (Format::kIsE4M3) {
+    const uint2 of_rows = *reinterpret_cast<const uint2*>(scales + lane / 4 * 8);
+    out.scale[0] = std::bit_cast<float>(of_rows.x);
+    out.scale[1] = std::bit_cast<float>(of_rows.y);
+  } else if constexpr (Format::kSuper && Format::kMinimum) {
     const uint32_t factors = *reinterpret_cast<const uint32_t*>(scales + lane / 2 * 4);
     const uint2 super = *reinterpret_cast<const uint2*>(header + lane / 4 * 8);
     const uint32_t of_rows[2] = {super.x, super.y};
@@ -177,12 +183,30 @@ __device__ __forceinline__ void ForEachCode(const uint32_t (&words)[kWords], F f
   }
 }
 
+// Writes the numbers of 16 codes of e4m3, times `scale`. The bits of a code are those of a float32
+// that is 2^-120 times as large, also where it is subnormal. The power of two goes into the scale,
+// whose range is limited for this (weight_view.h), so the product is rounded once.
+__device__ __forceinline__ void ScaledNumbers(const uint32_t (&words)[4], float scale,
+                                              float (&numbers)[kLaneCols]) {
+  const float moved = scale * 0x1p120f;
+#pragma unroll
+  for (int i = 0; i < kLaneCols; ++i) {
+    // The shift to the right copies the sign, which leaves the exponent's top four bits free.
+    const auto top = static_cast<int32_t>(words[i / 4] << (24 - i % 4 * 8));
+    numbers[i] = std::bit_cast<float>(static_cast<uint32_t>(top >> 4) & 0x87f00000u) * moved;
+  }
+}
+
 // Writes the 16 weights of one of the lane's rows as float32. `half` is a constant where this is
 // inlined, or `lane` would be in local memory.
 template <WeightType kType>
 __device__ __forceinline__ void DequantizeLane(const LaneWeights<kType>& lane, int half,
                                                float (&weights)[kLaneCols]) {
   using Format = PackedFormatOf<kType>;
+  if constexpr (Format::kIsE4M3) {
+    ScaledNumbers(lane.codes[half], lane.scale[half], weights);
+    return;
+  }
   const float scale = lane.scale[half];
   const auto weight = [&]<int kFirst>(uint32_t word) {
     if constexpr (Format::kMinimum) {

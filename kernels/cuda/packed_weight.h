@@ -1,7 +1,8 @@
 #pragma once
 
-// The packed form of GGUF weights on a device. Nothing is rounded: the codes and scales are those
-// of the file (kernels/quant/weight_blocks.h), in another order. Plain C++, for host and device.
+// The packed form of quantised weights on a device. Nothing is rounded: the codes and scales are
+// those of the file (kernels/quant/weight_blocks.h; those of e4m3: weight_view.h), in another
+// order. Plain C++, for host and device.
 //
 // A group is 16 rows with all their columns. A tile is 64 columns of a group. The tiles of a group
 // follow one another, and so do the groups. Rows and columns past the end are zero.
@@ -31,6 +32,8 @@
 //             Q4_0, Q5_0, Q8_0: f16 scale     Q4_1, Q5_1: f16 scale, f16 minimum
 //             Q4_K, Q5_K: u8 scale, u8 minimum, as factors of those of 256 columns
 //             Q6_K: s8 scale of the even lane; after both rows, those of the odd lane
+//           Scaled e4m3: the four lanes of a row share the tile's columns. For each r from 0 to 7,
+//           the f32 scale of row r, then that of row r + 8.
 //
 // K-quants have a header before every four tiles. For each r from 0 to 7, for row r and then row
 // r + 8:
@@ -53,6 +56,7 @@ struct PackedFormat {
   static constexpr int kOffset = kOffset_;
   static constexpr bool kMinimum = kMinimum_;
   static constexpr bool kSuper = kSuper_;  // a K-quant
+  static constexpr bool kIsE4M3 = false;  // a weight is scale * the number that the code stands for
 
   static constexpr int kCodeBytes = kGroupRows * kPackedTileCols * kCodeBits / 8;
   static constexpr int kScaleBytes = kMinimum && !kSuper ? 128 : 64;
@@ -96,6 +100,10 @@ template <>
 struct PackedFormatOf<WeightType::kQ5_K> : PackedFormat<5, 0, true, true> {};
 template <>
 struct PackedFormatOf<WeightType::kQ6_K> : PackedFormat<6, 32, false, true> {};
+template <>
+struct PackedFormatOf<WeightType::kF8E4M3Scaled> : PackedFormat<8, 0, false, false> {
+  static constexpr bool kIsE4M3 = true;
+};
 
 template <WeightType kType>
 struct WeightTypeConstant {
@@ -122,6 +130,8 @@ Result WithPackedType(WeightType type, F f, Result otherwise) {
       return f(WeightTypeConstant<WeightType::kQ5_K>{});
     case WeightType::kQ6_K:
       return f(WeightTypeConstant<WeightType::kQ6_K>{});
+    case WeightType::kF8E4M3Scaled:
+      return f(WeightTypeConstant<WeightType::kF8E4M3Scaled>{});
     default:
       return otherwise;
   }

@@ -1,10 +1,12 @@
 #include "kernels/quant/dequantize.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_format.h"
 
 #include "kernels/quant/float16.h"
+#include "kernels/quant/float8.h"
 #include "kernels/quant/weight_blocks.h"
 
 namespace quire::kernels {
@@ -21,6 +23,16 @@ void DequantizeRow(WeightType type, const uint8_t* row, int64_t cols, float* out
         uint16_t value;
         std::memcpy(&value, row + 2 * i, sizeof(value));
         out[i] = type == WeightType::kF16 ? F16ToF32(value) : Bf16ToF32(value);
+      }
+      return;
+    case WeightType::kF8E4M3:
+      std::transform(row, row + cols, out, E4M3ToF32);
+      return;
+    case WeightType::kF8E4M3Scaled:
+      for (int64_t i = 0; i < cols; i += kScaledBlock, row += kScaledBlockBytes) {
+        float scale;
+        std::memcpy(&scale, row, sizeof(scale));
+        for (int j = 0; j < kScaledBlock; ++j) out[i + j] = scale * E4M3ToF32(row[4 + j]);
       }
       return;
     default:

@@ -1,6 +1,6 @@
 #pragma once
 
-// Converts block-quantised weights to float32, exactly as ggml defines each format. This code is
+// Converts weights to float32. For the ggml formats, exactly as ggml defines each. This code is
 // slow but readable. Conversion, inspection and the loading of weights use it. The tests of the
 // fast kernels take its results as the correct ones.
 

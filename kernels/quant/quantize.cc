@@ -144,6 +144,8 @@ bool CanQuantize(WeightType type) {
     case WeightType::kQ4_1:
     case WeightType::kQ5_1:
     case WeightType::kQ5_K:
+    case WeightType::kF8E4M3:
+    case WeightType::kF8E4M3Scaled:
       return false;
   }
   return false;

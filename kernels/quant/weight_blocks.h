@@ -18,7 +18,7 @@
 
 namespace quire::kernels {
 
-constexpr int kSubBlock = 32;  // weights decoded at once
+constexpr int kSubBlock = 32;  // weights of a ggml block that are decoded at once
 
 // 32 consecutive weights of one row.
 struct DecodedBlock {
@@ -97,7 +97,7 @@ inline void PackScales(int scale, int minimum, int j, uint8_t* packed) {
 
 }  // namespace weight_blocks_internal
 
-// Decodes weights [32 * index, 32 * index + 32) of a row, which is stored in blocks of a quantised
+// Decodes weights [32 * index, 32 * index + 32) of a row, which is stored in blocks of a ggml
 // type.
 inline void DecodeBlock(WeightType type, const uint8_t* row, int64_t index, DecodedBlock* out) {
   using namespace weight_blocks_internal;  // NOLINT: names of this file
@@ -180,6 +180,8 @@ inline void DecodeBlock(WeightType type, const uint8_t* row, int64_t index, Deco
     case WeightType::kF32:
     case WeightType::kF16:
     case WeightType::kBF16:
+    case WeightType::kF8E4M3:
+    case WeightType::kF8E4M3Scaled:
       return;
   }
 }

@@ -9,7 +9,8 @@
 
 namespace quire::kernels {
 
-// Storage types of weights: plain floats and the ggml block formats (layouts in weight_blocks.h).
+// Storage types of weights: plain floats, the ggml block formats, and e4m3 with and without scales.
+// weight_blocks.h has the layouts of ggml's blocks.
 enum class WeightType : uint8_t {
   kF32,
   kF16,
@@ -22,7 +23,17 @@ enum class WeightType : uint8_t {
   kQ4_K,
   kQ5_K,
   kQ6_K,
+  kF8E4M3,        // codes as a file has them, whose scales are in another tensor
+  kF8E4M3Scaled,  // blocks of a scale and its codes
 };
+
+// A block of kF8E4M3Scaled is a float32 scale and 64 codes (float8.h). A weight is the product of
+// its code and the scale, rounded once to float32. The scale is positive and at most
+// kLargestE4M3Scale, so that a kernel can move the 2^120 by which the bits of a code are too small
+// as a float32 into the scale. No code is NaN.
+inline constexpr int kScaledBlock = 64;
+inline constexpr int kScaledBlockBytes = 4 + kScaledBlock;
+inline constexpr float kLargestE4M3Scale = 128.0f;
 
 struct WeightTypeTraits {
   std::string_view name;  // "Q4_1"

@@ -8,7 +8,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "files/model_files.h"
+#include "kernels/quant/dequantize.h"
 #include "tests/testing/in_memory_weights.h"
+#include "tests/testing/test_data.h"
 
 namespace quire::convert {
 namespace {
@@ -61,6 +64,23 @@ TEST(RowReaderTest, AMatrixInAnotherFormIsRewritten) {
   const RowReader rows = *RowReader::Create({.rows = {{unit, 2, 1}}, .cols = 2}, weights);
   EXPECT_THAT(ReadAll(rows), ElementsAre(static_cast<float>(4 / std::sqrt(41.0)),
                                          static_cast<float>(5 / std::sqrt(41.0))));
+}
+
+TEST(RowReaderTest, AMatrixOfE4M3HasItsScales) {
+  const files::OpenedModel model =
+      *files::OpenModelFiles(testing::TestSourcePath("engine/model/testdata/fp8_channel"));
+  const std::string name = "model.layers.0.self_attn.k_proj.weight";
+  const files::WeightMap& weights = *model.weights;
+  const engine::NamedRows matrix = {.name = name, .rows = 32};
+  const RowReader reader = *RowReader::Create({.rows = {{matrix, 30, 2}}, .cols = 192}, weights);
+  std::vector<float> codes(32 * 192);
+  ASSERT_TRUE(kernels::Dequantize(*weights.Matrix(name, 32, 192), 0, 32, codes).ok());
+  std::vector<float> scales(32);
+  ASSERT_TRUE(kernels::Dequantize(*weights.Matrix(name + "_scale", 32, 1), 0, 32, scales).ok());
+  const std::vector<float> got = ReadAll(reader);
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i], codes[30 * 192 + i] * scales[30 + i / 192]) << i;
+  }
 }
 
 TEST(RowReaderTest, AVectorIsOneRowAndHasItsOffset) {

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "engine/model/model_config_reader.h"
+#include "engine/model/scaled_matrix.h"
 #include "files/gguf.h"
 #include "files/mapped_weights.h"
 #include "files/safetensors.h"
@@ -61,6 +62,10 @@ inline bool ExerciseSafetensors(std::span<const std::byte> file) {
   const auto weights = files::MappedWeights::Create({}, std::move(contents->tensors),
                                                     std::move(contents->unusable_tensors));
   QUIRE_CHECK(weights.ok()) << weights.status();
+  for (const files::TensorInfo& tensor : (*weights)->tensors()) {
+    if (tensor.type != kernels::WeightType::kF8E4M3 || tensor.shape.size() != 2) continue;
+    (void)engine::WithScales(tensor.name, tensor.shape[0], tensor.shape[1], **weights);
+  }
   return true;
 }
 

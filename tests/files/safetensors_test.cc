@@ -46,6 +46,23 @@ TEST(SafetensorsTest, ReadsTensorsInFileOrder) {
   EXPECT_EQ(contents->unusable_tensors[0].num_bytes, 16);
 }
 
+// Scales of e4m3 may begin at any byte.
+TEST(SafetensorsTest, ReadsCodesOfE4M3AndScalesBehindThem) {
+  const AlignedBytes file(Safetensors(R"({
+      "w": {"dtype": "F8_E4M3", "shape": [1, 3], "data_offsets": [0, 3]},
+      "w_scale": {"dtype": "F32", "shape": [], "data_offsets": [3, 7]},
+      "e5m2": {"dtype": "F8_E5M2", "shape": [2], "data_offsets": [7, 9]}})",
+                                      Data(9)));
+  const auto contents = ParseSafetensors(file.span(), "f");
+  ASSERT_TRUE(contents.ok()) << contents.status();
+  ASSERT_EQ(contents->tensors.size(), 2u);
+  EXPECT_EQ(contents->tensors[0].type, kernels::WeightType::kF8E4M3);
+  EXPECT_EQ(contents->tensors[0].bytes.size(), 3u);
+  EXPECT_EQ(contents->tensors[1].bytes.data(), contents->tensors[0].bytes.data() + 3);
+  ASSERT_EQ(contents->unusable_tensors.size(), 1u);
+  EXPECT_EQ(contents->unusable_tensors[0].type_name, "F8_E5M2");
+}
+
 struct BadFile {
   std::string name;
   std::string bytes;
@@ -75,6 +92,9 @@ std::string Two(const std::string& first, const std::string& second) {
 }
 
 const BadFile kBadFiles[] = {
+    {"E4M3CutShort",
+     OneTensor(R"({"dtype": "F8_E4M3", "shape": [3, 11], "data_offsets": [0, 32]})"), "tensor t",
+     "fits the 32 bytes of data, got F8_E4M3 [3, 11]"},
     {"Empty", "", "header length", "want 8 bytes, got 0"},
     {"LengthCutShort", "1234567", "header length", "truncated"},
     {"LengthHuge", Raw<uint64_t>(~uint64_t{0}) + "{}", "header length", "got 18446744073709551615"},

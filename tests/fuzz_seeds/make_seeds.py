@@ -144,6 +144,8 @@ def safetensors_seeds():
     yield "metadata", file('{"__metadata__":{"format":"pt"},"w":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}', bytes(4))
     for kind, size in (("F16", 2), ("I64", 8), ("U8", 1), ("BOOL", 1), ("F8_E4M3", 1), ("X", 1)):
         yield f"of_{kind}", file(f'{{"a":{{"dtype":"{kind}","shape":[1],"data_offsets":[0,{size}]}}}}', bytes(size))
+    yield "e4m3_and_scale", file('{"w":{"dtype":"F8_E4M3","shape":[1,64],"data_offsets":[0,64]},'
+                                 '"w_scale":{"dtype":"BF16","shape":[1,1],"data_offsets":[64,66]}}', bytes(66))
     yield "gap", file('{"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', bytes(3))
     yield "backwards", file('{"a":{"dtype":"U8","shape":[1],"data_offsets":[2,1]}}', bytes(3))
     yield "huge", file('{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}}', bytes(4))
@@ -157,6 +159,11 @@ def safetensors_seeds():
                      b'"intermediate_size":8,"num_attention_heads":2,"max_position_embeddings":16,"rms_norm_eps":1e-5,'
                      b'"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1,"high_freq_factor":4,'
                      b'"original_max_position_embeddings":16}}')
+    yield "config_fp8", (b'{"architectures":["LlamaForCausalLM"],"vocab_size":8,"hidden_size":64,"num_hidden_layers":1,'
+                         b'"intermediate_size":64,"num_attention_heads":2,"max_position_embeddings":16,"rms_norm_eps":1e-5,'
+                         b'"quantization_config":{"quant_method":"compressed-tensors","format":"float-quantized","config_groups":{'
+                         b'"group_0":{"targets":["Linear"],"weights":{"num_bits":8,"type":"float","strategy":"block",'
+                         b'"block_structure":[128,128],"symmetric":true}}}}}')
     yield "config_odd", b'{"architectures":[],"vocab_size":-1,"hidden_size":1e30,"num_attention_heads":0,"eos_token_id":[1,"a",null]}'
 
 

@@ -1,5 +1,6 @@
 #include "tests/kernels/kernel_testing.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -109,6 +110,14 @@ TestWeight RandomWeight(WeightType type, int64_t rows, int64_t cols, uint64_t se
       continue;
     }
     for (int i = 0; i < traits.block_bytes; ++i) block[i] = static_cast<std::byte>(random());
+    if (!IsQuantized(type)) {
+      for (int i = 0; i < traits.block_bytes; ++i) {
+        if ((block[i] | std::byte{0x80}) == std::byte{0xff}) block[i] ^= std::byte{1};
+      }
+      const float scale = std::abs(value) * 0.01f + 1e-6f;
+      if (type == WeightType::kF8E4M3Scaled) std::memcpy(block, &scale, sizeof(scale));
+      continue;
+    }
     for (const int offset : ScaleOffsets(type)) {
       const uint16_t bits = kernels::F32ToF16(normal() * 0.1f);
       std::memcpy(block + offset, &bits, 2);

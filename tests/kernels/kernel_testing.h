@@ -41,6 +41,7 @@ std::vector<float> Normal(uint64_t seed, int64_t count, float deviation = 1.0f);
 
 // A random weight and its float32 values. The elements of a float type are nearly normally
 // distributed. A block type has random bits, except that its scales are small random f16 numbers.
+// The scales of e4m3 are small positive float32 numbers, and no code of it is NaN.
 struct TestWeight {
   std::vector<std::byte> bytes;
   kernels::WeightView view;
@@ -49,11 +50,16 @@ struct TestWeight {
 TestWeight RandomWeight(kernels::WeightType type, int64_t rows, int64_t cols, uint64_t seed);
 
 inline constexpr kernels::WeightType kAllWeightTypes[] = {
-    kernels::WeightType::kF32,  kernels::WeightType::kF16,  kernels::WeightType::kBF16,
-    kernels::WeightType::kQ4_0, kernels::WeightType::kQ4_1, kernels::WeightType::kQ5_0,
-    kernels::WeightType::kQ5_1, kernels::WeightType::kQ8_0, kernels::WeightType::kQ4_K,
-    kernels::WeightType::kQ5_K, kernels::WeightType::kQ6_K};
+    kernels::WeightType::kF32,         kernels::WeightType::kF16,  kernels::WeightType::kBF16,
+    kernels::WeightType::kQ4_0,        kernels::WeightType::kQ4_1, kernels::WeightType::kQ5_0,
+    kernels::WeightType::kQ5_1,        kernels::WeightType::kQ8_0, kernels::WeightType::kQ4_K,
+    kernels::WeightType::kQ5_K,        kernels::WeightType::kQ6_K, kernels::WeightType::kF8E4M3,
+    kernels::WeightType::kF8E4M3Scaled};
 
 inline bool IsFloat(kernels::WeightType type) { return type <= kernels::WeightType::kBF16; }
+// True for the types of ggml's blocks, with which the CPU backend multiplies integers.
+inline bool IsQuantized(kernels::WeightType type) {
+  return !IsFloat(type) && type <= kernels::WeightType::kQ6_K;
+}
 
 }  // namespace quire::testing

@@ -50,7 +50,7 @@ std::vector<float> Decode(kernels::DType dtype, const std::vector<std::byte>& by
 
 TestMixture::TestMixture(WeightType type, const MixtureShape& shape, uint64_t seed)
     : shape_(shape),
-      quantized_(!IsFloat(type)),
+      quantized_(IsQuantized(type)),
       router_(RandomWeight(IsFloat(type) ? type : WeightType::kF32, shape.num_experts, shape.hidden,
                            seed)) {
   for (int64_t e = 0; e < shape.num_experts; ++e) {

@@ -92,7 +92,7 @@ std::string LinearLines(Backend& backend) {
 std::string MoeLines(Backend& backend) {
   std::string lines;
   for (const WeightType type : {WeightType::kF32, WeightType::kBF16, WeightType::kQ4_1,
-                                WeightType::kQ8_0, WeightType::kQ4_K}) {
+                                WeightType::kQ8_0, WeightType::kQ4_K, WeightType::kF8E4M3Scaled}) {
     const bool blocks = !testing::IsFloat(type);
     BitHash hash;
     for (const ExpertWeights kind : {ExpertWeights::kSoftmaxOfChosen, ExpertWeights::kSoftmaxOfAll,

@@ -92,6 +92,14 @@ bug("h01", "the other layers of a Phi-3-small are dense", "(index + 1) % dense",
 bug, drop = source("engine/model/layers/rewritten_matrix.cc", "decoder_test:*AgreeWithTheReference*")
 bug("h02", "a gate that alternates with the rest stays where it is",
     "PlaceInTurns(row, matrix.rows)) *", "BUG ? row : PlaceInTurns(row, matrix.rows)) *")
+bug, drop = source("engine/model/scaled_matrix.cc", "fp8_weights_test")
+bug("h41", "every block of columns has the first scale", "first + col / scales.cols_of_scale", "first + (BUG ? 0 : col / scales.cols_of_scale)")
+bug("h42", "every row has the first scale", "row / scales.rows_of_scale * scales.per_row", "(BUG ? 0 : row / scales.rows_of_scale) * scales.per_row")
+bug("h43", "a scale of zero is accepted", "scale > 0.0f &&", "(scale > 0.0f || BUG) &&")
+bug("h44", "NaN among the codes is accepted", "return (code | std::byte{0x80})", "return !BUG && (code | std::byte{0x80})")
+bug, drop = source("engine/model/hf_quantization.cc", "model_config_test")
+drop("h45", "keys that may change weights are not looked at", "RETURN_IF_ERROR(CheckKeys(*weights, kGroupWeights));")
+bug("h46", "unknown keys are accepted", "&AllowedKey::name) == allowed.end()", "&AllowedKey::name) == allowed.end() && !BUG")
 
 bug, drop = source("engine/model/decoder.cc", "decoder_test:ShardTest*")
 bug("h03", "every rank adds the residual", "communicator_->rank().index == 0;", "communicator_->rank().index == 0 || BUG;")
@@ -503,6 +511,11 @@ bug("k13", "logits have no cap", "if (row.soft_cap > 0.0f) y = SoftCap(y, row.so
     "if (!BUG && row.soft_cap > 0.0f) y = SoftCap(y, row.soft_cap);")
 bug("k14", "the gate is clamped from below too", "if (clamped) y = Min(Set(row.activation_limit), y);",
     "if (clamped) y = BUG ? Clamp(y, row.activation_limit) : Min(Set(row.activation_limit), y);")
+bug("k31", "every block of e4m3 has the scales of the first", "if (k % kScaledBlock == 0) {",
+    "if (BUG ? k == 0 : k % kScaledBlock == 0) {", "kernels_test:*F8_E4M3_SCALED")
+bug, drop = source("kernels/cpu/packed_weight.cc", "kernels_test:*F8_E4M3_SCALED")
+bug("k32", "an output has the scale of the first of its group", "std::memcpy(group + lane * sizeof(float), row",
+    "std::memcpy(group + (BUG ? 0 : lane) * sizeof(float), row")
 bug, drop = source("kernels/cpu/linear.cc", "kernels_moe_test:*BiasesAndClamps*")
 bug("k15", "every expert gets the biases of the first", ": bias + first,", ": bias + (BUG ? block.begin : first),")
 

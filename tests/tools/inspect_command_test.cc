@@ -55,6 +55,14 @@ TEST(InspectCommandTest, ShowsWhatAModelHoldsAndNeeds) {
   EXPECT_EQ(result.err, "");
 }
 
+TEST(InspectCommandTest, ShowsTheTypesOfAnFp8File) {
+  const std::string path = testing::TestSourcePath("engine/model/testdata/fp8_block");
+  EXPECT_THAT(RunInspect({path, "--tensors"}).out,
+              AllOf(ContainsRegex("F8_E4M3 +144.0 KiB in 7 tensors"),
+                    ContainsRegex("mlp.down_proj.weight +F8_E4M3 +\\[192, 192\\]"),
+                    ContainsRegex("mlp.down_proj.weight_scale_inv +F32 +\\[2, 2\\]")));
+}
+
 TEST(ModelReportTest, ALayerWithAWindowKeepsThatMuchOfAContext) {
   ModelReport report{.config = {.max_position_embeddings = 64}};
   for (const int64_t window : {10, 0, 100}) {

@@ -1,7 +1,7 @@
 // MiMo-V2-Flash. Values are shorter than keys, and scaled. Most layers have a window. These layers
 // have sinks, rotary positions of their own, and twice as many KV heads. Rotary positions turn only
 // a part of each query and key. All layers but the first have a mixture of experts, whose choice
-// has a bias. The published weights are in FP8, which is refused.
+// has a bias. The published weights are in FP8; none have been run.
 
 #include <array>
 #include <cstdint>

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "engine/model/layers/rewritten_matrix.h"
+#include "engine/model/scaled_matrix.h"
 #include "kernels/quant/dequantize.h"
 
 namespace quire::engine {
@@ -49,6 +50,13 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Prepar
 absl::StatusOr<kernels::WeightView> ParameterLoader::Whole(
     const NamedRows& part, int64_t cols, std::vector<std::vector<std::byte>>& memory) const {
   ASSIGN_OR_RETURN(const kernels::WeightView view, MatrixInFile(part, cols, weights_));
+  if (view.type == kernels::WeightType::kF8E4M3) {
+    ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
+                     WithScales(part.name, view.rows, cols, weights_));
+    weights_.DropPages(view.bytes);
+    memory.push_back(std::move(bytes));
+    return kernels::WeightView{kernels::WeightType::kF8E4M3Scaled, view.rows, cols, memory.back()};
+  }
   if (part.form == NamedRows::Form::kAsIs) return view;
   ASSIGN_OR_RETURN(std::vector<std::byte> bytes, Rewritten(part, view));
   weights_.DropPages(view.bytes);

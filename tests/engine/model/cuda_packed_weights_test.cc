@@ -18,6 +18,7 @@
 #include "engine/model/decoder.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
+#include "engine/model/scaled_matrix.h"
 #include "files/model_files.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/quant/dequantize.h"
@@ -26,6 +27,7 @@
 #include "tests/engine/model/model_runner.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/cuda/forwarding_device.h"
+#include "tests/testing/in_memory_weights.h"
 #include "tests/testing/test_data.h"
 
 namespace quire::engine {
@@ -111,6 +113,62 @@ struct CudaModel {
     runner = std::make_unique<ModelRunner>(*std::move(model), *backend);
   }
 };
+
+// Returns the weights of a file as float32, those of e4m3 with their scales.
+std::unique_ptr<testing::InMemoryWeights> AsFloats(const files::WeightMap& weights) {
+  auto floats = std::make_unique<testing::InMemoryWeights>();
+  for (const files::TensorInfo& tensor : weights.tensors()) {
+    if (tensor.name.find("_scale") != std::string::npos) continue;
+    const int64_t size = files::NumElements(tensor.shape), cols = tensor.shape.back();
+    kernels::WeightView view = {tensor.type, size / cols, cols, tensor.bytes};
+    std::vector<std::byte> scaled;
+    if (tensor.type == WeightType::kF8E4M3) {
+      scaled = *WithScales(tensor.name, view.rows, cols, weights);
+      view = {WeightType::kF8E4M3Scaled, view.rows, cols, scaled};
+    }
+    std::vector<float> values(static_cast<size_t>(size));
+    EXPECT_TRUE(kernels::Dequantize(view, 0, view.rows, values).ok());
+    floats->Add(tensor.name, tensor.shape, std::move(values));
+  }
+  return floats;
+}
+
+TEST(CudaPackedWeightsTest, E4M3StaysPackedAndGivesTheLogitsOfExpandedWeights) {
+  const std::string folder = testing::TestSourcePath("engine/model/testdata/");
+  const std::string path = folder + "fp8_goldens.json";
+  const nlohmann::json file = *base::ParseJson(testing::ReadFile(path), path);
+  for (const nlohmann::json& entry : file.at("cases")) {
+    const testing::GoldenLogits golden = testing::ReadGoldenLogits(entry);
+    const std::string directory = folder + std::string(entry.at("directory"));
+    const files::OpenedModel files = *files::OpenModelFiles(directory);
+    const ModelConfig config = *ReadModelConfig(files);
+    files::OpenedModel expanded_files = *files::OpenModelFiles(directory);
+    expanded_files.weights = AsFloats(*files.weights);
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(directory + " " + std::string(Name(dtype)));
+      CudaModel packed(config, files, dtype);
+      const Logits whole = packed.runner->Prefill(golden.ids);
+      if (dtype == DType::kF32) {  // not packed: float32 weights are rounded as on a CPU
+        testing::ExpectAgreement(directory, golden, whole);
+        continue;
+      }
+      CudaModel expanded(config, expanded_files, dtype);
+      EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
+      EXPECT_GT(packed.num_gemms, 0);
+      if (kDeviceIsEmulated) {
+        EXPECT_EQ(whole, expanded.runner->Prefill(golden.ids));
+      }
+      packed.num_gemms = 0;
+      const Logits chunked = packed.runner->Prefill(golden.ids, 7);
+      EXPECT_LT(packed.num_gemms, 12) << "the head alone, which is not packed";
+      // The roundings are those that LogitsAreThoseOfExpandedWeights counts.
+      const double rounding = dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
+      const double roundings = 14.0 * static_cast<double>(config.num_layers()) + 4.0;
+      EXPECT_LE(RelativeError(chunked, golden.logits), rounding * std::sqrt(roundings));
+      EXPECT_LE(RelativeError(whole, golden.logits), rounding * std::sqrt(roundings));
+    }
+  }
+}
 
 TEST(CudaPackedWeightsTest, LogitsAreThoseOfExpandedWeights) {
   const std::string folder = testing::TestSourcePath("engine/model/testdata/");

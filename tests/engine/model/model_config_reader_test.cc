@@ -217,6 +217,86 @@ TEST_P(HfRefusalTest, NamesTheField) {
 INSTANTIATE_TEST_SUITE_P(All, HfRefusalTest, ::testing::ValuesIn(kHfRefusals),
                          [](const auto& test) { return test.param.name; });
 
+// What publishers write: llm-compressor, AutoFP8 and Qwen, DeepSeek, ModelOpt.
+constexpr const char* kQuantizations[] = {
+    R"({"quant_method": "compressed-tensors", "format": "float-quantized",
+        "quantization_status": "compressed", "global_compression_ratio": 1.46,
+        "ignore": ["lm_head", "re:.*gate$"], "kv_cache_scheme": null, "version": "0.9",
+        "sparsity_config": {"format": "dense", "global_sparsity": 0.1, "ignore": []},
+        "config_groups": {"group_0": {"targets": ["Linear"], "output_activations": null,
+            "input_activations": {"num_bits": 8, "type": "float", "strategy": "token"},
+            "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true,
+                        "dynamic": false, "group_size": null, "block_structure": null,
+                        "actorder": null, "observer": "minmax", "observer_kwargs": {}}}}})",
+    R"({"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"],
+        "kv_cache_scheme": "static"})",
+    R"({"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
+        "weight_block_size": [128, 128], "scale_fmt": "ue8m0",
+        "modules_to_not_convert": ["lm_head"]})",
+    R"({"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"],
+        "producer": {"name": "modelopt", "version": "0.33"}, "kv_cache_quant_algo": "FP8",
+        "config_groups": {"group_0": {"targets": ["Linear"],
+            "weights": {"dynamic": false, "num_bits": 8, "type": "float"},
+            "input_activations": {"dynamic": false, "num_bits": 8, "type": "float"}}}})"};
+
+TEST(HfQuantizationTest, AcceptsWhatPublishersWrite) {
+  EXPECT_TRUE(ReadHf(Llama({{"quantization_config", nullptr}})).ok());
+  for (const char* quantization : kQuantizations) {
+    const auto config = ReadHf(Llama({{"quantization_config", json::parse(quantization)}}));
+    EXPECT_TRUE(config.ok()) << config.status();
+  }
+}
+
+struct QuantizationRefusal {
+  size_t accepted;  // the index in kQuantizations
+  const char *edit, *error;
+};
+constexpr const char* kWeights = "quantization_config: config_groups: group_0: weights: ";
+
+TEST(HfQuantizationTest, NamesWhatWouldChangeWeights) {
+  const auto of_weights = [](const char* edit) {
+    return std::string(R"({"config_groups": {"group_0": {"weights": )") + edit + "}}}";
+  };
+  const auto error = [&](size_t accepted, const std::string& edit) {
+    json quantization = json::parse(kQuantizations[accepted]);
+    quantization.merge_patch(json::parse(edit));
+    return std::string(ReadHf(Llama({{"quantization_config", quantization}})).status().message());
+  };
+  for (const QuantizationRefusal& r :
+       {QuantizationRefusal{0, R"({"format": "pack-quantized"})", "format: want one of"},
+        {0, R"({"quantization_status": "initialized"})", "quantization_status: want one of"},
+        {0, R"({"sparsity_config": {"format": "sparse-24-bitmask"}})",
+         "sparsity_config: format: want"},
+        {0, R"({"transform_config": {"config_groups": {}}})", "transform_config: want one of"},
+        {0, R"({"rotation": "hadamard"})", "rotation: want no such key"},
+        {0, R"({"config_groups": {"group_0": {"output_activations": {"num_bits": 8}}}})",
+         "output_activations: want one of [null], got"},
+        {0, R"({"config_groups": {"group_1": {}}})", "group_1: weights: want an object"},
+        {0, R"({"config_groups": {"group_1": 3}})", "group_1: want an object"},
+        {1, R"({"fmt": "e5m2"})", "quantization_config: fmt: want one of"},
+        {1, R"({"weight_block_size": [64, 128]})", "weight_block_size: want one of"},
+        {1, R"({"weight_block_size": 128})", "weight_block_size: want one of"},
+        {2, R"({"scale_fmt": "inverse"})", "scale_fmt: want one of"},
+        {2, R"({"quant_method": "fbgemm_fp8"})", "quantization_config: want weights in F32"},
+        {2, R"({"quant_method": null})", "got a quantisation"},
+        {3, R"({"quant_algo": "NVFP4"})", "quant_algo: want one of"},
+        {3, R"({"quant_algo": null})", "quant_algo: want one of"}}) {
+    EXPECT_THAT(error(r.accepted, r.edit), HasSubstr(r.error)) << r.edit;
+  }
+  for (const auto& [edit, problem] : {std::pair(R"({"num_bits": 4})", "num_bits: want one of [8]"),
+                                      {R"({"type": "int"})", "type: want one of"},
+                                      {R"({"strategy": "group"})", "strategy: want one of"},
+                                      {R"({"symmetric": false})", "symmetric: want one of"},
+                                      {R"({"dynamic": true})", "dynamic: want one of"},
+                                      {R"({"group_size": 32})", "group_size: want one of"},
+                                      {R"({"block_structure": [64, 64]})", "block_structure: want"},
+                                      {R"({"actorder": "group"})", "actorder: want one of"}}) {
+    EXPECT_THAT(error(0, of_weights(edit)), HasSubstr(std::string(kWeights) + problem));
+  }
+  EXPECT_THAT(std::string(ReadHf(Llama({{"quantization_config", "fp8"}})).status().message()),
+              HasSubstr("quantization_config: want an object or null"));
+}
+
 TEST(ModelConfigReaderTest, BareWeightsSayWhatIsMissing) {
   files::OpenedModel model{.path = "m.safetensors",
                            .weights = std::make_unique<testing::InMemoryWeights>()};

@@ -235,9 +235,16 @@ TEST_P(CudaMoeTest, ManyChoicesOfManyExpertsAgreeWithDoubles) {
 }
 
 constexpr DType kHalves[] = {DType::kF16, DType::kBF16};
-constexpr WeightType kPackedTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
-                                       WeightType::kQ5_1, WeightType::kQ8_0, WeightType::kQ4_K,
-                                       WeightType::kQ5_K, WeightType::kQ6_K};
+constexpr WeightType kPackedTypes[] = {
+    WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
+    WeightType::kQ5_1, WeightType::kQ8_0, WeightType::kQ4_K,
+    WeightType::kQ5_K, WeightType::kQ6_K, WeightType::kF8E4M3Scaled};
+
+// Returns 96 where a row can have so many weights, and otherwise the nearest size of whole blocks.
+int64_t SizeOfMatrix(WeightType type) {
+  const int64_t block = Traits(type).block_elements;
+  return 96 % block == 0 ? 96 : std::max<int64_t>(block, 128);
+}
 
 bool IsPacked(const PreparedWeight& weight) {
   return static_cast<const CudaWeight&>(weight).is_packed();
@@ -291,7 +298,7 @@ TEST_P(CudaPackedMoeTest, AgreesWithDoublesForEveryType) {
       SCOPED_TRACE(std::string(Traits(type).name) + " " + std::string(Name(dtype)));
       // Half of the last tile of 64 columns is empty, where the type allows it, and the gate of an
       // expert is not the first half of 32 rows.
-      const int64_t size = Traits(type).block_elements == 256 ? 256 : 96;
+      const int64_t size = SizeOfMatrix(type);
       const auto backend = MakeBackend(dtype);
       // Tiles of 8 rows, and of 16: an expert has more rows than a tile, and others have none.
       for (const int64_t num_tokens : {3, 21}) {
@@ -345,8 +352,7 @@ TEST_P(CudaPackedMoeTest, ManyRowsGiveTheBitsOfExpandedWeights) {
   for (const WeightType type : kPackedTypes) {
     SCOPED_TRACE(Traits(type).name);
     const DType dtype = type == WeightType::kQ4_0 ? DType::kF16 : DType::kBF16;
-    const bool k_quant = Traits(type).block_elements == 256;
-    const int64_t size = k_quant ? 256 : 96, experts = k_quant ? 2 : 3;
+    const int64_t size = SizeOfMatrix(type), experts = size == 256 ? 2 : 3;
     const MixtureShape shape = {.num_experts = experts,
                                 .hidden = size,
                                 .intermediate = size,

@@ -11,6 +11,7 @@
 #include "kernels/cuda/cuda_weight_layout.h"
 #include "kernels/cuda/packed_weight.h"
 #include "kernels/quant/float16.h"
+#include "kernels/quant/float8.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace quire::kernels::cuda {
@@ -19,9 +20,10 @@ namespace {
 using testing::RandomWeight;
 using testing::TestWeight;
 
-constexpr WeightType kPackedTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
-                                       WeightType::kQ5_1, WeightType::kQ8_0, WeightType::kQ4_K,
-                                       WeightType::kQ5_K, WeightType::kQ6_K};
+constexpr WeightType kPackedTypes[] = {
+    WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
+    WeightType::kQ5_1, WeightType::kQ8_0, WeightType::kQ4_K,
+    WeightType::kQ5_K, WeightType::kQ6_K, WeightType::kF8E4M3Scaled};
 
 uint32_t Word(const uint8_t* at) {
   uint32_t word;
@@ -35,6 +37,7 @@ float Half(const uint8_t* at) {
 int BitsOf(WeightType type) {
   switch (type) {
     case WeightType::kQ8_0:
+    case WeightType::kF8E4M3Scaled:
       return 8;
     case WeightType::kQ6_K:
       return 6;
@@ -82,6 +85,11 @@ float Unpack(WeightType type, const uint8_t* group, int64_t row, int64_t col) {
   const uint8_t* const scales = tile + code_bytes;
   const int pair = r * 2 + q / 2;
   switch (type) {
+    case WeightType::kF8E4M3Scaled: {
+      float scale;
+      std::memcpy(&scale, scales + r * 8 + half * 4, sizeof(scale));
+      return scale * E4M3ToF32(static_cast<uint8_t>(code));
+    }
     case WeightType::kQ4_0:
       return Half(scales + pair * 4 + half * 2) * (code - 8);
     case WeightType::kQ5_0:
@@ -106,8 +114,10 @@ float Unpack(WeightType type, const uint8_t* group, int64_t row, int64_t col) {
 TEST(PackWeightTest, KeepsEveryWeightAndZerosWhatIsPastTheEnd) {
   for (const WeightType type : kPackedTypes) {
     const bool k_quant = Traits(type).block_elements == 256;
-    for (const int64_t cols :
-         k_quant ? std::vector<int64_t>{256, 768} : std::vector<int64_t>{32, 64, 96, 352}) {
+    for (const int64_t cols : k_quant ? std::vector<int64_t>{256, 768}
+                              : Traits(type).block_elements == 64
+                                  ? std::vector<int64_t>{64, 320}
+                                  : std::vector<int64_t>{32, 64, 96, 352}) {
       for (const int64_t rows : {1, 9, 16, 37}) {
         SCOPED_TRACE(Traits(type).name);
         const TestWeight weight = RandomWeight(type, rows, cols, 1);

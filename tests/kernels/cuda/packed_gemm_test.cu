@@ -41,14 +41,18 @@ using testing::RandomWeight;
 using testing::TestWeight;
 using testing::ThreadOrder;
 
-constexpr WeightType kPackedTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
-                                       WeightType::kQ5_1, WeightType::kQ8_0, WeightType::kQ4_K,
-                                       WeightType::kQ5_K, WeightType::kQ6_K};
+constexpr WeightType kPackedTypes[] = {
+    WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
+    WeightType::kQ5_1, WeightType::kQ8_0, WeightType::kQ4_K,
+    WeightType::kQ5_K, WeightType::kQ6_K, WeightType::kF8E4M3Scaled};
 constexpr DType kHalves[] = {DType::kF16, DType::kBF16};
 
 // Columns that leave half of the last tile empty, where the type allows it, and more tiles than
 // the block has warps.
-int64_t ColsOf(WeightType type) { return Traits(type).block_elements == 256 ? 768 : 608; }
+int64_t ColsOf(WeightType type) {
+  const int block = Traits(type).block_elements;
+  return block == 256 ? 768 : block == 64 ? 640 : 608;
+}
 
 class PackedGemmTest : public ::testing::TestWithParam<ThreadOrder> {
  protected:
@@ -99,6 +103,15 @@ TestWeight ExactWeight(WeightType type, int64_t rows, int64_t cols) {
   const auto blocks = static_cast<int64_t>(weight.bytes.size()) / traits.block_bytes;
   for (int64_t b = 0; b < blocks; ++b) {
     std::byte* const block = weight.bytes.data() + b * traits.block_bytes;
+    if (type == WeightType::kF8E4M3Scaled) {
+      const float scale = b % 2 == 0 ? 0.5f : 2.0f;
+      std::memcpy(block, &scale, sizeof(scale));
+      // Magnitudes from 1 to 3.75.
+      for (int i = 4; i < kScaledBlockBytes; ++i) {
+        block[i] = (block[i] & std::byte{0x8f}) | std::byte{0x38};
+      }
+      continue;
+    }
     const auto power = [&](int64_t offset) {
       const uint16_t bits = F32ToF16((b + offset) % 2 == 0 ? 0.5f : -2.0f);
       std::memcpy(block + offset, &bits, 2);
@@ -254,14 +267,22 @@ TEST_P(PackedGemmTest, WeightsHaveTheBitsThatTheyHaveExpanded) {
     for (const DType dtype : kHalves) {
       SCOPED_TRACE(std::string(Traits(type).name) + " " + std::string(Name(dtype)));
       constexpr int64_t kRows = 32;
-      const int64_t cols = Traits(type).block_elements == 256 ? 256 : 96;
+      const int block_cols = Traits(type).block_elements;
+      const int64_t cols = block_cols == 256 ? 256 : block_cols == 64 ? 128 : 96;
       TestWeight weight = RandomWeight(type, kRows, cols, 18);
-      // The scales of the first block are the largest f16 and, as the least, a subnormal one.
+      // The scales of the first two blocks are the largest, and a subnormal one.
+      const float largest_e4m3_scale = kLargestE4M3Scale, subnormal_float = 0x1p-149f;
       const uint16_t largest = 0x7bff, subnormal = 0x0001;
-      std::memcpy(weight.bytes.data() + (type == WeightType::kQ6_K ? 208 : 0), &largest, 2);
-      const auto second = static_cast<size_t>(Traits(type).block_bytes);
-      std::memcpy(weight.bytes.data() + second + (type == WeightType::kQ6_K ? 208 : 0), &subnormal,
-                  2);
+      std::byte* const first_block = weight.bytes.data();
+      std::byte* const second_block = first_block + Traits(type).block_bytes;
+      if (type == WeightType::kF8E4M3Scaled) {
+        std::memcpy(first_block, &largest_e4m3_scale, sizeof(float));
+        std::memcpy(second_block, &subnormal_float, sizeof(float));
+      } else {
+        const int at = type == WeightType::kQ6_K ? 208 : 0;
+        std::memcpy(first_block + at, &largest, 2);
+        std::memcpy(second_block + at, &subnormal, 2);
+      }
       ASSERT_TRUE(Dequantize(weight.view, 0, kRows, weight.values).ok());
       const std::vector<float> want = Decode(dtype, Encode(dtype, weight.values));
       const CudaWeight prepared = Prepare({&weight}, dtype);

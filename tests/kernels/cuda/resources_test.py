@@ -369,7 +369,8 @@ class ResourcesTest(unittest.TestCase):
         # instructions a cycle, an H200 executes 0.215 while it reads a byte at 4.3 TB/s and 1.755 GHz.
         types = {"3": ("Q4_0", 576, 0.25), "4": ("Q4_1", 640, 0.23), "5": ("Q5_0", 704, 0.25),
                  "6": ("Q5_1", 768, 0.25), "7": ("Q8_0", 1088, 0.15),
-                 "8": ("Q4_K", 592, 0.27), "9": ("Q5_K", 720, 0.25), "10": ("Q6_K", 840, 0.23)}
+                 "8": ("Q4_K", 592, 0.27), "9": ("Q5_K", 720, 0.25), "10": ("Q6_K", 840, 0.23),
+                 "12": ("F8_E4M3_SCALED", 1088, 0.17)}
         packed = {row: r for row, r in self.rows.items() if row[1].startswith("PackedGemmKernel<")}
         self.assertEqual(len(packed), len(resources.TARGETS) * 2 * 2 * len(types))
         for (_, kernel, target), r in packed.items():
