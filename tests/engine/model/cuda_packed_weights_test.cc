@@ -112,6 +112,10 @@ struct CudaModel {
     weight_bytes = (*model)->weight_bytes();
     runner = std::make_unique<ModelRunner>(*std::move(model), *backend);
   }
+  CudaModel(const ModelConfig& config, const files::OpenedModel& files, DType dtype)
+      : CudaModel(dtype, [&](kernels::Backend& of) {
+          return CreateModel(config, files, of, ModelRunner::kLimits);
+        }) {}
 };
 
 // Returns the weights of a file as float32, those of e4m3 with their scales.
