@@ -127,7 +127,8 @@ absl::Status ExpertProduct(Device& device, const CudaWeight& weight, GroupedGemm
   params.weight = weight.DataOf(part);
   params.out_cols = params.cols;
   if (part.packed) {
-    const bool expands = ExpandsWeight(*part.packed, params, num_rows) &&
+    const bool expands = scratch.rows == GemmRows::kAny &&
+                         ExpandsWeight(*part.packed, params, num_rows) &&
                          ColsThatFit(params, gated, scratch) >= kGroupRows;
     return WithPackedTypes(weight.dtype(), *part.packed, [&](auto element, auto constant) {
       using T = decltype(element);

@@ -23,7 +23,8 @@ struct GroupedGemmParams;
 // are expanded: written to `scratch` in 16 bits, as many columns or experts at a time as fit, and
 // multiplied there, which gives the bits of an expanded weight. The way that moves fewer bytes is
 // taken, if the groups had equally many rows. If `scratch` is too small for 16 columns of an
-// expert, matrices are not expanded.
+// expert, or `scratch.rows` is GemmRows::kFixed, matrices are not expanded: a row then has the same
+// bits beside any others.
 absl::Status ExpertProduct(Device& device, const CudaWeight& weight, GroupedGemmParams params,
                            int64_t num_rows, bool gated, const ProductScratch& scratch);
 

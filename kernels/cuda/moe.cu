@@ -197,7 +197,8 @@ absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory
     const int64_t tokens = std::min(tokens_at_once, num_tokens - first);
     auto* const base = static_cast<char*>(memory.data());
     const int64_t used = Divide(args, tokens, base, &scratch);
-    scratch.experts_expanded = {.memory = base + used, .bytes = memory.bytes() - used};
+    scratch.experts_expanded = {
+        .memory = base + used, .bytes = memory.bytes() - used, .rows = gemm_rows};
     const TensorView input = args.input.Rows(first, tokens);
     RETURN_IF_ERROR(WeightProduct(device, static_cast<const CudaWeight&>(*args.router),
                                   {.d = scratch.logits,

@@ -195,11 +195,7 @@ TEST(CudaPackedWeightsTest, LogitsAreThoseOfExpandedWeights) {
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
       SCOPED_TRACE(type ? kernels::Traits(*type).name : "the types of the file");
       SCOPED_TRACE(Name(dtype));
-      const auto on = [&](const files::OpenedModel& of, kernels::Backend& backend) {
-        return CreateModel(config, of, backend, ModelRunner::kLimits);
-      };
-      CudaModel packed(dtype, [&](auto& backend) { return on(files, backend); });
-      CudaModel expanded(dtype, [&](auto& backend) { return on(expanded_files, backend); });
+      CudaModel packed(config, files, dtype), expanded(config, expanded_files, dtype);
       // Q8_0 has 8.5 bits. Norms and the table of rotary angles are not packed.
       EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
 

@@ -430,6 +430,27 @@ TEST_P(CudaPackedMoeTest, ARecordingServesAnyChoiceOfExperts) {
   }
 }
 
+// A deterministic backend expands no experts, whatever the number of rows.
+TEST_P(CudaPackedMoeTest, ADeterministicBackendGivesATokenTheBitsOfItAlone) {
+  constexpr int64_t kTokens = 140;
+  const MixtureShape shape = {.num_experts = 2, .hidden = 96, .intermediate = 96, .num_chosen = 2};
+  const TestMixture mixture(WeightType::kQ8_0, shape, 1);
+  const std::vector<float> input = Activations(DType::kF16, 2, kTokens * shape.hidden);
+  const auto run = [&](Backend& backend, const std::vector<float>& tokens) {
+    return RunMixture(backend, mixture.Prepare(backend), shape, tokens);
+  };
+  const auto backend =
+      *CreateCudaBackend(testing::MakeDevice(GetParam()), {.activation_dtype = DType::kF16,
+                                                           .linear_scratch_bytes = int64_t{1} << 22,
+                                                           .deterministic = true});
+  const std::vector<float> got = run(*backend, input);
+  const auto any = MakeBackend(DType::kF16);
+  EXPECT_NE(run(*any, input), got);  // expanded there
+  for (const int64_t t : {0, 127, 139}) {
+    EXPECT_EQ(run(*backend, RowOf(input, t, shape.hidden)), RowOf(got, t, shape.hidden));
+  }
+}
+
 // As in the files of llama-quantize.
 TEST_P(CudaPackedMoeTest, TheTypesOfUpAndDownMayDiffer) {
   const MixtureShape shape = {

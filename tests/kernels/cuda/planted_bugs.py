@@ -286,6 +286,7 @@ PLANTED = [
     ("rows of the first experts in every piece", EXPERTS, "all.starts + expert", "all.starts"),
     ("the last piece of experts is as long as the others", EXPERTS, "std::min(experts_at_once, all.num_groups - expert)",
      "experts_at_once"),
+    ("a deterministic backend expands experts", EXPERTS, "scratch.rows == GemmRows::kAny &&", "true &&"),
     ("experts of many rows are not expanded", EXPERTS, "tiles * packed_bytes > packed_bytes + 2 * expanded_bytes", "false"),
     ("gate and up the other way round", PACKED_GROUPED, "first_col + col, sum, up);", "first_col + col, up, sum);"),
     ("sums of one warp", PACKED_GEMM, "for (int w = 0; w < Shape::kWarps; ++w) {", "for (int w = 0; w < 1; ++w) {"),
