@@ -15,7 +15,8 @@ namespace quire::kernels::cuda {
 // `scratch` is device memory for the routing and the products of at least one token. As many tokens
 // as fit there are processed at once. The weights are CudaWeights with the dtype of the input.
 // `gemm_rows` is about the logits of the router, and about packed experts, which are expanded for
-// many rows only with GemmRows::kAny. A row of other products does not depend on the number of rows.
+// many rows only with GemmRows::kAny. A row of other products does not depend on the number of
+// rows.
 absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& scratch,
                  GemmRows gemm_rows = GemmRows::kAny);
 

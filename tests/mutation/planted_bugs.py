@@ -67,7 +67,7 @@ bug("g22", "the product is not copied back", "return device.CopyOnDevice(out, ar
 
 bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_deterministic_test:*AnyChunks/Rope")
 bug("g23", "products have the rows of the step", "options.deterministic ? GemmRows::kFixed", "options.deterministic && !BUG ? GemmRows::kFixed")
-bug("g24", "attention is cut by the batch", "{.fixed_split = options.deterministic}", "{.fixed_split = options.deterministic && !BUG}")
+bug("g24", "attention is cut by the batch", ".fixed_split = options.deterministic,", ".fixed_split = options.deterministic && !BUG,")
 
 bug, drop = source("kernels/table_mirror.h", "cuda_engine_test:*AloneAsAmongOthers*")
 bug("g12", "a row keeps the blocks of the sequence before", "values_[at] == value) return;",
