@@ -9,7 +9,7 @@ namespace quire::engine {
 void SharedPrefixes::Find(std::span<PrefixRow> rows, int64_t least_saved_keys) {
   seqs_.clear();
   keys_.clear();
-  num_saved_ = AddBest(rows, 0);
+  num_saved_ = AddBest(rows, 0, kMostLevels);
   if (num_saved_ >= least_saved_keys) return;
   seqs_.clear();
   keys_.clear();
@@ -17,7 +17,7 @@ void SharedPrefixes::Find(std::span<PrefixRow> rows, int64_t least_saved_keys) {
 }
 
 // `rows` is a node of the trie of all rows, with one branch for each different next block.
-int64_t SharedPrefixes::AddBest(std::span<PrefixRow> rows, size_t depth) {
+int64_t SharedPrefixes::AddBest(std::span<PrefixRow> rows, size_t depth, int levels) {
   if (rows.size() < 2) return 0;
   size_t common = rows[0].blocks.size();
   for (const PrefixRow& row : rows.subspan(1)) {
@@ -31,9 +31,9 @@ int64_t SharedPrefixes::AddBest(std::span<PrefixRow> rows, size_t depth) {
   std::ranges::sort(std::ranges::partition(rows, ends_here), {}, next);
   size_t begin = static_cast<size_t>(std::ranges::count_if(rows, ends_here));
   int64_t saved_by_branches = 0;
-  for (size_t end = begin; begin < rows.size(); begin = end) {
+  for (size_t end = begin; levels > 1 && begin < rows.size(); begin = end) {
     while (end < rows.size() && next(rows[end]) == next(rows[begin])) ++end;
-    const int64_t saved = AddBest(rows.subspan(begin, end - begin), common + 1);
+    const int64_t saved = AddBest(rows.subspan(begin, end - begin), common + 1, levels - 1);
     if (saved == 0) continue;
     branches_.push_back({begin, end, seqs_.size(), keys_.size(), saved});
     saved_by_branches += saved;

@@ -36,6 +36,9 @@ class SharedPrefixes {
 
   // A shorter prefix is read in less time than the merge of its results takes.
   static constexpr int64_t kLeastKeys = 256;
+  // Of prefixes that are nested more deeply, only the outer ones are found. This bounds the time
+  // and the stack where each row goes on from the row before.
+  static constexpr int kMostLevels = 64;
 
  private:
   // Rows that have one more block in common than others, and the prefixes that were found for them.
@@ -46,9 +49,9 @@ class SharedPrefixes {
     bool keeps_own = false;
   };
 
-  // Adds the best prefixes of `rows`, of which the first `depth` blocks are equal. Returns the keys
-  // that they save.
-  int64_t AddBest(std::span<PrefixRow> rows, size_t depth);
+  // Adds the best prefixes of `rows`, of which the first `depth` blocks are equal, down to `levels`
+  // levels of nested prefixes. Returns the keys that they save.
+  int64_t AddBest(std::span<PrefixRow> rows, size_t depth, int levels);
   // Removes the prefixes of branches that do not keep their own. Those of all branches are what
   // seqs_ and keys_ have from `first_seq` and `first_key` on.
   void KeepOwn(std::span<const Branch> branches, size_t first_seq, size_t first_key);

@@ -103,6 +103,21 @@ TEST(SharedPrefixesTest, ForksOfALongConversationLeaveTheSystemPromptToTheOthers
             (Found{{{0, 2, 4, 5}, 320}, {{1, 3}, 1600}}));
 }
 
+// Each row goes on from the row before by one block. The two last rows share 4000 blocks more.
+TEST(SharedPrefixesTest, PrefixesBeyondTheMostLevelsAreNotFound) {
+  for (const int32_t beyond : {-1, 1}) {
+    const int32_t num_rows = SharedPrefixes::kMostLevels + beyond - 1;
+    Tables tables;
+    for (int32_t i = 0; i < num_rows; ++i) tables.push_back(Blocks(100, 20 + i));
+    const std::vector<int32_t> deep = Join(tables.back(), Blocks(1000, 4000));
+    tables.push_back(Join(deep, {1}));
+    tables.push_back(Join(deep, {2}));
+    const Found found = FindIn(tables, 1, 16);
+    ASSERT_FALSE(found.empty());
+    EXPECT_EQ(found.back().second > 4000 * 16, beyond < 0);
+  }
+}
+
 // Returns the most keys that `rows` can save, if the rows of a branch share either prefixes of
 // their own or that of all. Tries every choice.
 int64_t MostSaved(const Tables& rows, int32_t block_size) {
