@@ -8,6 +8,7 @@
   tokens   greedy tokens of the bundled model in f32, on the CPU and on the GPU
   bf16     speed: start, 1 to 256 streams, prompts of 8k tokens, a cached prefix of 8k, 16 forks of 4k
   q4_k     the same with packed weights
+  choices  what flags change, in bf16: --cuda_shared_prefix, --kv_dtype fp8, --cuda_attention wgmma, --deterministic
   soak     two layers under compute-sanitizer's memcheck, while clients send, cancel and go
 
 A case of speed is one run of `quire bench`. It is a line with the measured time and the least time that the bytes or
@@ -231,21 +232,39 @@ def make_model(options, name: str, config: dict) -> pathlib.Path:
     return path
 
 
-def measure(options, name: str, write):
+def measure(options, name: str, write, flags=(), wanted=lambda case: True):
+    """The cases of a model that are wanted, on a server with these flags, which join the name of the model."""
     model = make_model(options, name, SHAPES[options.size])
+    title = " ".join((name, *flags))
     subprocess.run(["cat", str(model)], stdout=subprocess.DEVNULL, check=True)  # into the page cache
-    with serving(options, model, *options.server_flags) as server:
-        write({"type": "engine", "model": name, "case": "start", "seconds": server.seconds_to_start,
+    with serving(options, model, *options.server_flags, *flags) as server:
+        write({"type": "engine", "model": title, "case": "start", "seconds": server.seconds_to_start,
                "bytes": model.stat().st_size})
-        speed = Speed(options, name, server)
-        for case, run in speed.cases():
+        for case, run in Speed(options, name, server).cases():
+            if not wanted(case):
+                continue
             if time.monotonic() > options.deadline:
-                write({"type": "engine_failed", "model": name, "case": case, "reason": "no time is left"})
+                write({"type": "engine_failed", "model": title, "case": case, "reason": "no time is left"})
                 continue
             try:
-                write(run())
+                write(run() | {"model": title})
             except (RuntimeError, subprocess.TimeoutExpired) as error:
-                write({"type": "engine_failed", "model": name, "case": case, "reason": str(error)})
+                write({"type": "engine_failed", "model": title, "case": case, "reason": str(error)})
+
+
+# Flags, and the start of the names of the cases on which they bear.
+CHOICES = ((("--cuda_shared_prefix",), ("forks",)), (("--kv_dtype", "fp8"), ("decode", "forks")),
+           (("--cuda_attention", "wgmma"), ("prompt",)), (("--deterministic",), ("decode", "prompt")))
+
+
+def measure_choices(options, write):
+    for flags, cases in CHOICES:
+        if "--cuda_attention" in flags and options.size == "tiny":  # a CPU and an emulated device refuse it or are slow
+            continue
+        try:
+            measure(options, "bf16", write, flags, lambda case, cases=cases: case.startswith(cases))
+        except RuntimeError as error:
+            write({"type": "engine_failed", "model": " ".join(("bf16", *flags)), "case": "all", "reason": str(error)})
 
 
 PROMPTS = ("Once upon a time", "The dog", "One day, a girl named Lily went to", "They saw a big red ball. \"Look!\"")
@@ -291,7 +310,7 @@ def soak(options, write):
 
 
 PARTS = {"tokens": compare_tokens, "bf16": lambda options, write: measure(options, "bf16", write),
-         "q4_k": lambda options, write: measure(options, "q4_k", write), "soak": soak}
+         "q4_k": lambda options, write: measure(options, "q4_k", write), "choices": measure_choices, "soak": soak}
 
 
 def main(arguments=None) -> int:

@@ -5,11 +5,11 @@
 #   bench/gpu/run_all.sh --part 2     compute-sanitizer, benchmarks, Nsight Compute
 #   bench/gpu/run_all.sh --part 3     the same shapes beside others (torch, FlashInfer where installed)
 #   bench/gpu/run_all.sh --part 4     a whole server: its tokens, its speed with an 8B model
-#   bench/gpu/run_all.sh --part 5     a whole server under compute-sanitizer
+#   bench/gpu/run_all.sh --part 5     the same with other flags, and a whole server under compute-sanitizer
 #
 # Without --part all of it runs, in some 40 minutes. Other options:
 #   --phase NAME   only this phase; may be repeated: machine build conformance correctness sanitizer kernels ncu
-#                  peers engine soak
+#                  peers engine choices soak
 #   --build DIR    folder of the binaries (build/cuda); one that --bundle made is not built again
 #   --bundle DIR   builds for sm_90a, copies the binaries and their libraries to DIR, and ends. For a machine with a
 #                  GPU and a glibc no older, on which nothing can be installed. Needs no GPU itself
@@ -21,9 +21,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
-all_phases=(machine build conformance correctness sanitizer kernels ncu peers engine soak)
+all_phases=(machine build conformance correctness sanitizer kernels ncu peers engine choices soak)
 phases=() build=build/cuda out=build/gpu-run bundle= check=
-models=build/gpu-models  # of the phases engine and soak, 21 GB
+models=build/gpu-models  # of the phases engine, choices and soak, 21 GB
 max_bundle_mib=40  # compressed
 usage() { sed -n '2,20p' "$0" | sed 's/^# \{0,1\}//'; exit 2; }
 while [ $# -gt 0 ]; do
@@ -36,7 +36,7 @@ while [ $# -gt 0 ]; do
         2) phases+=(sanitizer kernels ncu) ;;
         3) phases+=(peers) ;;
         4) phases+=(engine) ;;
-        5) phases+=(soak) ;;
+        5) phases+=(choices soak) ;;
         *) usage ;;
       esac ;;
     --phase) [[ " ${all_phases[*]} " == *" $2 "* ]] || usage; phases+=("$2") ;;
@@ -52,7 +52,7 @@ build=$(realpath -m "$build")
 
 # The most seconds that each phase may take. The phases of one --part take at most 580 together.
 declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=365 [ncu]=55 [peers]=560
-  [engine]=570 [soak]=300)
+  [engine]=570 [choices]=380 [soak]=190)
 
 conformance_tests=(cuda_primitives_test cuda_hopper_primitives_test cuda_tile_product_test cuda_device_test)
 # The test cases for compute-sanitizer, which are small. The Hopper primitives and prefill_attention have no
@@ -79,7 +79,7 @@ ncu_cases=(
   "PackedGemmKernel linear linear Q4_K M=1 N=4096 K=14336")
 
 die() { echo "run_all.sh: $*" >&2; exit 3; }
-# The server and the client need gRPC, without which the phases engine and soak are skipped.
+# The server and the client need gRPC, without which the last three phases are skipped.
 compile() {
   local server=OFF targets=(quire-gpu-bench quire-random-model cuda_tests)
   command -v cmake >/dev/null && command -v ninja >/dev/null || { echo "no cmake or ninja"; return 1; }
@@ -273,6 +273,7 @@ measure_server() {
 }
 
 phase_engine() { measure_server engine tokens,bf16,q4_k; }
+phase_choices() { measure_server choices choices; }
 phase_soak() { measure_server soak soak; }
 
 failures=()

@@ -185,7 +185,7 @@ esac
             self.assertIn("skipped: no compute-sanitizer", run.stdout)
 
     def test_without_a_server_its_phases_say_so(self):
-        for phase in ("engine", "soak"):
+        for phase in ("engine", "choices", "soak"):
             run = self.run_all("--phase", phase)
             self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
             self.assertIn(f"- {phase}: no quire-server in {self.build}", (self.out / "performance.md").read_text())
@@ -200,7 +200,8 @@ case "$1" in *engine.py) echo "$@" >>"$CALLS" ;; *) exec {python} "$@" ;; esac
         for part in ("4", "5"):
             run = self.run_all("--part", part)
             self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        engine, soak = self.calls.read_text().splitlines()
+        engine, choices, soak = self.calls.read_text().splitlines()
+        self.assertIn("--only choices ", choices)
         self.assertIn("--only tokens,bf16,q4_k ", engine)
         self.assertIn("--only soak ", soak)
 
