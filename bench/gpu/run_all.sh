@@ -11,8 +11,8 @@
 #   --phase NAME   only this phase; may be repeated: machine build conformance correctness sanitizer kernels ncu
 #                  peers engine choices soak
 #   --build DIR    folder of the binaries (build/cuda); one that --bundle made is not built again
-#   --bundle DIR   builds for sm_90a, copies the binaries and their libraries to DIR, and ends. For a machine with a
-#                  GPU and a glibc no older, on which nothing can be installed. Needs no GPU itself
+#   --bundle DIR   builds for sm_90a, copies the binaries and their libraries to DIR and DIR.tar.xz, and ends. For a
+#                  machine with a GPU and a glibc no older, on which nothing can be installed. Needs no GPU itself
 #   --check        only starts every binary of --build and lists its tests, and ends. Needs no GPU
 #   --out DIR      folder for results.jsonl, run.log and the tables performance.md and gpu-status.md (build/gpu-run);
 #                  parts add to the files there
@@ -105,8 +105,9 @@ if [ -n "$bundle" ]; then
     grep -Ev '/(libc|libm|libdl|librt|libpthread|libcublas[A-Za-z]*)\.so' |
     xargs -r cp -L -t "$bundle/lib/"
   git rev-parse --short HEAD >"$bundle/commit"
-  bytes=$(tar -C "$bundle" -c . | gzip | wc -c)
-  echo "$bundle: $(find "$bundle/tests" -type f | wc -l) tests, $(du -sm "$bundle" | cut -f1) MiB, $((bytes >> 20)) MiB compressed"
+  tar -C "$(dirname "$bundle")" -c "$(basename "$bundle")" | xz -T0 -3 >"$bundle.tar.xz" || die "no $bundle.tar.xz"
+  bytes=$(stat -c %s "$bundle.tar.xz")
+  echo "$bundle: $(find "$bundle/tests" -type f | wc -l) tests, $(du -sm "$bundle" | cut -f1) MiB, $((bytes >> 20)) MiB in $bundle.tar.xz"
   [ "$bytes" -le $((max_bundle_mib << 20)) ] || die "the bundle: want at most $max_bundle_mib MiB compressed, got $((bytes >> 20))"
   exit 0
 fi
