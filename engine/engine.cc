@@ -184,10 +184,8 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
   const absl::Status queued = RunOnFrontend(
       FrontendBytes(request->params),
       [this, request, shared_ticket] { PrepareAndAdmit(request, std::move(*shared_ticket)); });
-  if (!queued.ok()) {
-    running_.Erase(*request);
-    return reject(queued);
-  }
+  // A request that is not there has had its Finish from FailAll.
+  if (!queued.ok() && running_.Erase(*request)) return reject(queued);
   return handle;
 }
 

@@ -40,16 +40,18 @@ absl::Status CheckFits(std::string_view who_needs, int64_t needed, int64_t avail
 }
 
 // Checks that memory can hold the weights as the backend prepares them. Mapped weights need no
-// check, because the operating system can drop the pages of a mapped file.
+// check, because the operating system can drop the pages of a mapped file. Those of e4m3 do,
+// because the loader joins them with their scales in memory.
 absl::Status CheckWeightsFit(const EngineConfig& config, const files::WeightMap& weights,
                              const kernels::Backend& backend) {
-  if (config.weights == "mapped") return absl::OkStatus();
+  const bool is_mapped = config.weights == "mapped";
   int64_t needed = 0;
   for (const files::TensorInfo& tensor : weights.tensors()) {
     const int64_t size = files::NumElements(tensor.shape);
     if (size == 0) continue;
     const int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
     const bool is_e4m3 = tensor.type == kernels::WeightType::kF8E4M3;
+    if (is_mapped && !is_e4m3) continue;
     const kernels::WeightView view = {is_e4m3 ? kernels::WeightType::kF8E4M3Scaled : tensor.type,
                                       size / cols, cols, tensor.bytes};
     // Quantised experts are together in one tensor, except those of e4m3.

@@ -43,7 +43,7 @@ struct BackendInfo {
   // Identifies the arithmetic. Two CPU backends with equal `numerics` compute the same bits in the
   // kernels, the RoPE and ALiBi tables, the sampler and the log-probabilities. The number in
   // `numerics` must increase whenever a bit of any answer changes.
-  // "cpu-2"; "cuda-2", whose bits depend on the GPU and on the batch; "cuda-2-deterministic", whose
+  // "cpu-2"; "cuda-3", whose bits depend on the GPU and on the batch; "cuda-3-deterministic", whose
   // bits depend on the GPU alone.
   std::string numerics;
   int num_threads = 0;
@@ -70,7 +70,9 @@ class Backend {
   // Returns the fewest keys of a KV head that must be saved in a step before decodes of this layer
   // read shared keys once (SharedKeys), or 0 if they never do. A prefix saves its keys once for
   // each sequence but the first.
-  virtual int64_t LeastSavedKeys(const AttentionPlanKey&) const { return 0; }
+  virtual int64_t LeastSavedKeys(DType /*cache_dtype*/, const AttentionPlanKey& /*layer*/) const {
+    return 0;
+  }
   // Returns how many bytes can still be allocated for the KV cache and weights, or 0 when unknown.
   virtual int64_t available_bytes() const = 0;
 
@@ -101,7 +103,8 @@ class Backend {
   // it to other parts. Of a matrix with several parts, PreparedMoeBytes assumes that all have one
   // type and a number of rows that the form allows.
   virtual int64_t PreparedBytes(const WeightView& part) const {
-    return static_cast<int64_t>(part.bytes.size());
+    const WeightTypeTraits& traits = Traits(part.type);
+    return part.rows * part.cols / traits.block_elements * traits.block_bytes;
   }
   virtual int64_t PreparedMoeBytes(const WeightView& part) const { return PreparedBytes(part); }
   virtual absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(

@@ -103,18 +103,29 @@ class Server:
         begin = time.monotonic()
         self.process = subprocess.Popen(
             [*prefix, str(options.bin / "quire-server"), "--model", str(model), "--listen", "127.0.0.1:0",
-             "--admin_listen", "127.0.0.1:0", *flags], stderr=subprocess.PIPE, text=True, env=options.environment)
+             "--admin_listen", "127.0.0.1:0", *flags], stderr=subprocess.PIPE, text=True, env=options.environment,
+            start_new_session=True)
         self.lines: list[str] = []
         self.ready = threading.Event()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         if not self.ready.wait(options.most_seconds_to_start) or self.process.poll() is not None:
-            self.process.kill()
-            self.reader.join()
-            raise RuntimeError("the server did not start: " + (self.lines[-1].strip() if self.lines else "no word"))
+            raise self._not_started()
         self.seconds_to_start = time.monotonic() - begin
-        said = next(line for line in self.lines if "server: ready" in line)
+        said = next((line for line in self.lines if "server: ready" in line), None)
+        if said is None:
+            raise self._not_started()
         self.address, self.admin = (re.search(f' {name}="([^"]*)"', said)[1] for name in ("listen", "admin"))
+
+    def _not_started(self) -> RuntimeError:
+        self._send(signal.SIGKILL)
+        self.reader.join(5)
+        return RuntimeError("the server did not start: " + (self.lines[-1].strip() if self.lines else "no word"))
+
+    def _send(self, number: int):
+        """To the server and to the command that runs it, such as a sanitizer."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
 
     def _read(self):
         for line in self.process.stderr:
@@ -130,11 +141,11 @@ class Server:
         return float(found[1]) if found else None
 
     def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+        self._send(signal.SIGTERM)
         try:
             return self.process.wait(60)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self._send(signal.SIGKILL)
             return self.process.wait()
 
 
@@ -291,7 +302,7 @@ def soak(options, write):
     """Fails if the sanitizer has a finding, or if the server does not end with status 0."""
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None and options.backend.startswith("cuda") and options.size == "full":
-        write({"type": "engine_failed", "model": "soak", "case": "memcheck", "reason": "no compute-sanitizer"})
+        write({"type": "phase_skipped", "phase": "soak", "reason": "no compute-sanitizer on the PATH"})
         return
     prefix = (sanitizer, "--tool", "memcheck", "--error-exitcode", "99") if sanitizer else ()
     model = make_model(options, "bf16-two-layers", SHAPES[options.size] | {"num_hidden_layers": 2})
@@ -329,7 +340,8 @@ def main(arguments=None) -> int:
     options.most_seconds_to_start = MOST_SECONDS_TO_START
     options.environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
     if options.libraries:
-        options.environment["LD_LIBRARY_PATH"] = options.libraries
+        options.environment["LD_LIBRARY_PATH"] = ":".join(
+            filter(None, (options.libraries, os.environ.get("LD_LIBRARY_PATH"))))
     options.server_flags = ("--log_level", "info")
     if options.size == "tiny":  # an emulated device and a busy machine are slow
         options.server_flags += ("--max_num_batched_tokens", "64", "--max_num_seqs", "16", "--kv_cache_mib", "32",

@@ -42,7 +42,7 @@ uint16_t ToBf16(float value) {
   return static_cast<uint16_t>(bits >> 16);
 }
 
-// Weights in bf16, which all lie in one array. A matrix begins at a random place of the array, and
+// Weights in bf16, all in one array. A matrix begins at a random place of the array, and
 // every element of a vector, such as a norm's, is 1.
 class RandomWeights final : public files::WeightMap {
  public:

@@ -211,6 +211,13 @@ def peer_table(peers: list[dict]) -> str:
     return table(["case", "Quire µs"] + [f"{name} µs (ours faster)" for name in names], rows)
 
 
+def wrote(line: dict) -> str:
+    """The phase that wrote a line, if it is one that may be skipped."""
+    if line["type"] != "engine":
+        return line["type"]
+    return "soak" if line["model"] == "soak" else "choices" if "--" in line["model"] else "engine"
+
+
 def performance(lines: list[dict]) -> str:
     rows = last_of(lines, ("row",), "suite", "name")
     peers = last_of(lines, ("peer",), "case", "peer")
@@ -247,10 +254,12 @@ def performance(lines: list[dict]) -> str:
     profiles = last_of(lines, ("ncu",), "kernel", "case")
     if profiled := [line for line in profiles if line["metrics"]]:
         parts += ["### By Nsight Compute", ncu_table(profiled)]
-    left_out = [line for line in skipped if (line.get("suite"), line.get("name")) not in measured]
+    measured |= {(line["model"], line["case"]) for line in lines if line["type"] == "engine"}
+    of = lambda line: (line["model"], line["case"]) if "model" in line else (line.get("suite"), line.get("name"))
+    left_out = [line for line in skipped if of(line) not in measured]
     left_out += [line | {"peer": f"ncu {line['kernel']}"} for line in profiles if not line["metrics"]]
     left_out += [line | {"name": line["phase"]} for line in last_of(lines, ("phase_skipped",), "phase")
-                 if not any(other["type"] == line["phase"] for other in lines)]
+                 if not any(wrote(other) == line["phase"] for other in lines)]
     if left_out:
         parts += ["### Left out",
                   "\n".join(f"- {line.get('peer') or line.get('model', '')} {line.get('name') or line.get('case')}: "

@@ -41,7 +41,7 @@ while [ $# -gt 0 ]; do
       esac ;;
     --phase) [[ " ${all_phases[*]} " == *" $2 "* ]] || usage; phases+=("$2") ;;
     --build) build=$2 ;;
-    --bundle) bundle=$2 ;;
+    --bundle) bundle=${2%/} ;;
     --out) out=$2 ;;
     *) usage ;;
   esac
@@ -121,9 +121,9 @@ for root in nvidia.__path__: print(*{f.parent for f in pathlib.Path(root).rglob(
     if [ -e "$folder/libcublasLt.so.13" ]; then libraries+=:$folder; break; fi
   done
 fi
+has_server() { [ -x "$build/bin/quire-server" ]; }
 # Runs a command with the libraries of the build. Used only for our own binaries: other programs must not load a
 # bundle's libraries.
-has_server() { [ -x "$build/bin/quire-server" ]; }
 with_libraries() { env LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"; }
 
 # Starts every binary of the build, lists its tests, and runs the first test. Without a GPU, that test prints the

@@ -15,6 +15,7 @@ absl::Status RunningRequests::Insert(std::shared_ptr<Request> request) {
   const Key key = KeyOf(*request);
   QUIRE_CHECK(!key.first.empty()) << "a request without an id";
   base::MutexLock lock(mu_);
+  if (closed_) return absl::UnavailableError("the server ends");
   if (requests_.contains(key)) {
     return absl::AlreadyExistsError(absl::StrCat("request_id: \"", request->params.request_id,
                                                  "\" is running: use another one"));
@@ -23,16 +24,17 @@ absl::Status RunningRequests::Insert(std::shared_ptr<Request> request) {
   return absl::OkStatus();
 }
 
-void RunningRequests::Erase(const Request& request) {
+bool RunningRequests::Erase(const Request& request) {
   // `last` is declared before `lock`, so the request is destroyed after the lock is released.
   // Destroying the request may run the destructor of the sink, which is foreign code.
   std::shared_ptr<Request> last;
   base::MutexLock lock(mu_);
   const auto it = requests_.find(KeyOf(request));
-  if (it == requests_.end() || it->second.get() != &request) return;
+  if (it == requests_.end() || it->second.get() != &request) return false;
   last = std::move(it->second);
   requests_.erase(it);
   if (requests_.empty()) became_idle_.NotifyAll();
+  return true;
 }
 
 void RunningRequests::SetStepsInFlight(bool in_flight) {
@@ -58,6 +60,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const Request>>> RunningRequests::Abo
 
 std::vector<std::shared_ptr<Request>> RunningRequests::TakeAll() {
   base::MutexLock lock(mu_);
+  closed_ = true;
   std::vector<std::shared_ptr<Request>> taken;
   taken.reserve(requests_.size());
   for (auto& [key, request] : requests_) taken.push_back(std::move(request));

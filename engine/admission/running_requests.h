@@ -25,12 +25,13 @@ namespace quire::engine {
 class RunningRequests {
  public:
   // Inserts a request under params.owner and params.request_id, which must not change. The id must
-  // not be empty. Returns AlreadyExists if a request with this owner and id runs.
+  // not be empty. Returns AlreadyExists if a request with this owner and id runs, and Unavailable
+  // after TakeAll.
   absl::Status Insert(std::shared_ptr<Request> request);
 
-  // Removes a request. Called when the request ends for any reason. Does nothing if the request is
+  // Removes a request. Called when the request ends for any reason. Returns false if the request is
   // not in here.
-  void Erase(const Request& request);
+  bool Erase(const Request& request);
 
   // Sets the flag `cancelled` of the request that `owner` runs under `request_id`. Without an
   // owner, sets the flag of all requests that run under this id, whoever owns them. Returns the
@@ -39,7 +40,8 @@ class RunningRequests {
   absl::StatusOr<std::vector<std::shared_ptr<const Request>>> Abort(
       std::string_view request_id, std::optional<std::string_view> owner);
 
-  // Removes and returns all requests, which somebody else than the step thread will end.
+  // Removes and returns all requests, which somebody else than the step thread will end. From then
+  // on none can be inserted.
   std::vector<std::shared_ptr<Request>> TakeAll();
 
   // Cancels all requests, when the engine ends.
@@ -66,6 +68,7 @@ class RunningRequests {
   mutable base::CondVar became_idle_;
   std::map<Key, std::shared_ptr<Request>> requests_ ABSL_GUARDED_BY(mu_);
   bool steps_in_flight_ ABSL_GUARDED_BY(mu_) = false;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace quire::engine

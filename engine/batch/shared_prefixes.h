@@ -36,8 +36,8 @@ class SharedPrefixes {
 
   // A shorter prefix is read in less time than the merge of its results takes.
   static constexpr int64_t kLeastKeys = 256;
-  // Of prefixes that are nested more deeply, only the outer ones are found. This bounds the time
-  // and the stack where each row goes on from the row before.
+  // Prefixes that are nested more deeply are not found. This bounds the time and the stack where
+  // each row goes on from the row before.
   static constexpr int kMostLevels = 64;
 
  private:

@@ -22,7 +22,7 @@ const json* HfFields::Find(const char* key) const {
 absl::Status HfFields::Error(std::string_view key, std::string_view wanted,
                              std::string_view got) const {
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s: %s: want %s, got %s", where_, key, wanted, got));
+      absl::StrFormat("%s: %s: want %s, got %s", where_, files::Printable(key), wanted, got));
 }
 
 absl::Status HfFields::Wrong(std::string_view key, std::string_view wanted) const {
@@ -74,7 +74,7 @@ absl::StatusOr<std::optional<HfFields>> HfFields::Object(const char* key) const 
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_object()) return Wrong(key, "an object or null");
-  return HfFields(*value, absl::StrFormat("%s: %s", where_, key));
+  return HfFields(*value, absl::StrFormat("%s: %s", where_, files::Printable(key)));
 }
 
 absl::Status HfFields::WantFalse(std::initializer_list<const char*> keys) const {

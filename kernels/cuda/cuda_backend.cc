@@ -25,7 +25,7 @@ namespace quire::kernels::cuda {
 namespace {
 
 std::string NumericsOf(const CudaBackendOptions& options) {
-  return absl::StrCat("cuda-2", options.deterministic ? "-deterministic" : "",
+  return absl::StrCat("cuda-3", options.deterministic ? "-deterministic" : "",
                       options.prefill_attention == PrefillAttention::kWgmma ? "-wgmma" : "",
                       options.shared_prefix_bytes > 0 ? "-prefix" : "");
 }
@@ -65,7 +65,7 @@ class CudaBackend final : public Backend {
     return PagedAttentionOp::Supports(activation_dtype_, layer) &&
            PagedAttentionOp::SupportsCache(activation_dtype_, cache_dtype, layer, block_size);
   }
-  int64_t LeastSavedKeys(const AttentionPlanKey& layer) const override;
+  int64_t LeastSavedKeys(DType cache_dtype, const AttentionPlanKey& layer) const override;
   int64_t available_bytes() const override { return device_->available_bytes(); }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
@@ -195,19 +195,26 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::Prepare(
   return std::make_unique<CudaWeight>(std::move(memory), activation_dtype_, cols, layout.parts);
 }
 
-int64_t CudaBackend::LeastSavedKeys(const AttentionPlanKey& layer) const {
-  if (shared_prefix_bytes_ == 0 || !PagedAttentionOp::SharesKeys(activation_dtype_, layer))
+int64_t CudaBackend::LeastSavedKeys(DType cache_dtype, const AttentionPlanKey& layer) const {
+  if (shared_prefix_bytes_ == 0 || !PagedAttentionOp::SharesKeys(activation_dtype_, layer)) {
     return 0;
+  }
   const AttentionHeads& heads = layer.heads;
   const int64_t key_bytes =
-      int64_t{heads.num_kv_heads} * (heads.key_dim + heads.value_dim) * SizeOf(activation_dtype_);
-  // Of n sequences, not all but one read nothing, but all but one of each unit.
+      int64_t{heads.num_kv_heads} * (heads.key_dim + heads.value_dim) * SizeOf(cache_dtype);
+  // A unit of m members reads its keys once, so at most (m - 1) / m of them are saved.
   const int64_t members = SharedUnits::MostMembers(layer);
   return base::CeilDiv(shared_prefix_bytes_ * members, key_bytes * (members - 1));
 }
 
 absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& args) {
-  if (PagedAttentionOp::Supports(activation_dtype_, args.key())) return attention_.Plan(args);
+  constexpr int64_t kAnyBlockSize = 16;
+  const bool reads_cache = args.cache_dtype != DType::kF8E4M3 ||
+                           PagedAttentionOp::SupportsCache(activation_dtype_, args.cache_dtype,
+                                                           args.key(), kAnyBlockSize);
+  if (reads_cache && PagedAttentionOp::Supports(activation_dtype_, args.key())) {
+    return attention_.Plan(args);
+  }
   CudaAttentionPlan& plan = plans_[args.key()];
   RETURN_IF_ERROR(plan.Build(args, {}));
   return &plan;

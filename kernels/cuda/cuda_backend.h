@@ -2,11 +2,12 @@
 
 // The CUDA backend: the ops of ops.h on one Device, a GPU or the emulated one.
 //
-// Attention runs on tensor cores (paged_attention.h) if these three conditions hold: query and
-// cache are both f16 or both bf16; keys and values are equally long, and a kernel exists for their
-// head_dim, the pattern and the block_size; the ALiBi bias is not rounded. Otherwise the plain
-// kernel (AttentionReference) runs. CudaBackendOptions::prefill_attention chooses between two
-// kernels for chunks of prompts on tensor cores.
+// Attention runs on tensor cores (paged_attention.h) if these three conditions hold: queries are
+// f16 or bf16, and the cache is of the same dtype or fp8_e4m3; keys and values are equally long,
+// and a kernel exists for their head_dim, the pattern and the block_size; the ALiBi bias is not
+// rounded. Otherwise the plain kernel (AttentionReference) runs.
+// CudaBackendOptions::prefill_attention chooses between two kernels for chunks of prompts on tensor
+// cores.
 //
 // With f16 or bf16 activations, PrepareWeight keeps quantised weights packed (packed_weight.h).
 // PrepareMoeWeight does so if all parts have one type and whole pairs of groups (CanPackExperts).

@@ -76,7 +76,7 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "cuda_attention",
        .group = "Compute",
        .help = "Kernel of attention for prompts on a GPU; wgmma: for compute capability 9.0, which "
-               "no GPU has run yet; auto: mma.",
+               "no GPU has run yet, and not for an fp8 cache; auto: mma.",
        .target = &engine.cuda_attention,
        .choices = {"auto", "mma", "wgmma"}},
       {.name = "cuda_shared_prefix",
@@ -86,8 +86,10 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .target = &engine.cuda_shared_prefix},
       {.name = "deterministic",
        .group = "Compute",
-       .help = "On a GPU, a request gets the same bits alone and beside others, in any chunks of "
-               "its prompt and after preemption, at the cost of speed. The CPU always does this.",
+       .help =
+           "On a GPU, a request gets the same bits alone and beside others, in any chunks of "
+           "its prompt and after preemption, at the cost of speed. The CPU always does this. Not "
+           "with cuda_shared_prefix or cuda_attention wgmma.",
        .target = &engine.deterministic},
       {.name = "threads",
        .group = "Compute",
@@ -437,6 +439,12 @@ absl::Status Validate(const ServerConfig& config) {
   if ((config.engine.block_size & (config.engine.block_size - 1)) != 0) {
     return invalid(
         absl::StrFormat("--block_size: want a power of two, got %d", config.engine.block_size));
+  }
+  if (config.engine.deterministic &&
+      (config.engine.cuda_shared_prefix || config.engine.cuda_attention == "wgmma")) {
+    return invalid(
+        "--deterministic: want neither --cuda_shared_prefix nor --cuda_attention wgmma, "
+        "whose results depend on the step");
   }
   if (config.max_message_bytes < config.engine.max_prompt_bytes) {
     return invalid(

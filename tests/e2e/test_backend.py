@@ -17,7 +17,7 @@ SLOW = "attention runs on a plain kernel"
 
 
 class BackendTest(unittest.TestCase):
-    def serve(self, dtype: str, *flags: str, numerics: str = "cuda-2") -> str:
+    def serve(self, dtype: str, *flags: str, numerics: str = "cuda-3") -> str:
         """The log of a server on an emulated GPU, after one answer."""
         model = harness.SCRATCH / dtype
         make_tiny_model.write(model, dtype)
@@ -38,7 +38,7 @@ class BackendTest(unittest.TestCase):
         self.assertRegex(self.serve("float32"), f'{SLOW}.* activations="f32" kv_dtype="f32" layer=0 key_dim=16 value_dim=16 block_size=16')
 
     def test_deterministic(self):
-        self.serve("bfloat16", "--deterministic", numerics="cuda-2-deterministic")
+        self.serve("bfloat16", "--deterministic", numerics="cuda-3-deterministic")
         server = Server("--backend", "cuda-emulated", "--deterministic", "--cuda_attention", "wgmma")
         self.assertEqual(server.wait(), 1)
         self.assertIn("cuda_attention: want auto or mma with deterministic, got wgmma", server.log())
@@ -89,7 +89,7 @@ class BackendTest(unittest.TestCase):
         self.addCleanup(server.stop)
         client = Client(server.address)
         self.addCleanup(client.close)
-        self.assertEqual(client.server_info().numerics, "cuda-2-prefix")
+        self.assertEqual(client.server_info().numerics, "cuda-3-prefix")
         self.assertEqual(server.metrics()["quire_saved_keys_total"], 0)
         answer = client.generate([5 + i % 90 for i in range(300)], n=3, max_tokens=4, ignore_eos=True)
         self.assertEqual(answer.usage.completion_tokens, 12)

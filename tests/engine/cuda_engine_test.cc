@@ -622,7 +622,8 @@ INSTANTIATE_TEST_SUITE_P(Types, DividedAttentionTest,
                          ::testing::Values(Types{DType::kBF16, DType::kBF16},
                                            Types{DType::kBF16, DType::kF8E4M3}));
 INSTANTIATE_TEST_SUITE_P(Types, SharedPrefixTest,
-                         ::testing::Values(Types{DType::kBF16, DType::kBF16}));
+                         ::testing::Values(Types{DType::kBF16, DType::kBF16},
+                                           Types{DType::kBF16, DType::kF8E4M3}));
 
 class CudaTokensTest : public ::testing::TestWithParam<DType> {};
 

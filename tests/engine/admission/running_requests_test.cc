@@ -101,7 +101,8 @@ TEST(RunningRequestsTest, TakeAllLeavesNone) {
   ASSERT_TRUE(running.Insert(b).ok());
   EXPECT_THAT(running.TakeAll(), ::testing::UnorderedElementsAre(a, b));
   EXPECT_TRUE(running.WaitUntilIdle(absl::ZeroDuration()));
-  running.Erase(*a);  // does nothing
+  EXPECT_FALSE(running.Erase(*a));
+  EXPECT_EQ(running.Insert(a).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(RunningRequestsTest, ServesManyThreads) {

@@ -149,16 +149,20 @@ TEST(AttentionPathTest, SharedPrefixesHaveTheirOwnNameAndLimitsAndNoFixedSplit) 
   };
   const AttentionPlanKey layer{.heads = {32, 8, 128, 128}};
   const auto plain = *backend_of({.activation_dtype = DType::kBF16});
-  EXPECT_EQ(plain->info().numerics, "cuda-2");
-  EXPECT_EQ(plain->LeastSavedKeys(layer), 0);
+  EXPECT_EQ(plain->info().numerics, "cuda-3");
+  EXPECT_EQ(plain->LeastSavedKeys(DType::kBF16, layer), 0);
   const auto sharing =
       *backend_of({.activation_dtype = DType::kBF16, .shared_prefix_bytes = 10000});
-  EXPECT_EQ(sharing->info().numerics, "cuda-2-prefix");
-  EXPECT_EQ(sharing->LeastSavedKeys(layer), 3);  // of 4096 bytes; 16 sequences share a unit
-  EXPECT_EQ(sharing->LeastSavedKeys({.heads = {32, 1, 128, 128}}), 40);  // two share a unit
-  EXPECT_EQ(sharing->LeastSavedKeys({.heads = {71, 1, 64, 64}}), 0);
-  EXPECT_EQ(sharing->LeastSavedKeys({.heads = {4, 2, 72, 72}}), 0);  // the plain kernel
-  EXPECT_EQ((*backend_of({.shared_prefix_bytes = 1}))->LeastSavedKeys(layer), 0);  // float32
+  EXPECT_EQ(sharing->info().numerics, "cuda-3-prefix");
+  EXPECT_EQ(sharing->LeastSavedKeys(DType::kBF16, layer), 3);  // of 4096 bytes; 16 share a unit
+  EXPECT_EQ(sharing->LeastSavedKeys(DType::kF8E4M3, layer), 6);
+  EXPECT_EQ(sharing->LeastSavedKeys(DType::kBF16, {.heads = {32, 1, 128, 128}}),
+            40);  // two share a unit
+  EXPECT_EQ(sharing->LeastSavedKeys(DType::kBF16, {.heads = {71, 1, 64, 64}}), 0);
+  EXPECT_EQ(sharing->LeastSavedKeys(DType::kBF16, {.heads = {4, 2, 72, 72}}),
+            0);  // the plain kernel
+  EXPECT_EQ((*backend_of({.shared_prefix_bytes = 1}))->LeastSavedKeys(DType::kBF16, layer),
+            0);  // float32
   EXPECT_EQ(backend_of({.deterministic = true, .shared_prefix_bytes = 1}).status().message(),
             "cuda_shared_prefix: want false with deterministic, got true");
 }
@@ -179,8 +183,8 @@ TEST(AttentionPathTest, ADeterministicBackendHasNumericsOfItsOwn) {
         ->info()
         .numerics;
   };
-  EXPECT_EQ(numerics(false), "cuda-2");
-  EXPECT_EQ(numerics(true), "cuda-2-deterministic");
+  EXPECT_EQ(numerics(false), "cuda-3");
+  EXPECT_EQ(numerics(true), "cuda-3-deterministic");
 }
 
 // Two steps are planned and enqueued before either runs. The second plan has the same heads, and it

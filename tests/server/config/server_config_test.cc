@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <sys/stat.h>
@@ -61,6 +62,16 @@ TEST(ServerConfigTest, DefaultsAreSafe) {
   EXPECT_EQ(config.engine.stalled_stream_timeout, absl::Seconds(30));
   EXPECT_EQ(config.engine.max_step_time, absl::Milliseconds(90));
   EXPECT_TRUE(ServesControlOnListen(config));
+}
+
+TEST(ServerConfigTest, DeterministicExcludesWhatDependsOnTheStep) {
+  for (const auto& [flag, value] :
+       {std::pair("--cuda_shared_prefix", "true"), std::pair("--cuda_attention", "wgmma")}) {
+    const std::string other = absl::StrCat(flag, "=", value);
+    EXPECT_THAT(ParseError({"--deterministic", other.c_str()}),
+                HasSubstr("--deterministic: want neither"));
+  }
+  ParseOk({"--deterministic", "--cuda_attention=mma"});
 }
 
 TEST(ServerConfigTest, TakesEveryFormOfAFlag) {
