@@ -43,8 +43,7 @@ struct E4M3In<F16> {
 };
 
 template <typename T, typename Shape>
-class AttnProducts<T, E4M3, Shape> {
- public:
+struct AttnProducts<T, E4M3, Shape> {
   // As LaneRows::LoadQueries. A lane has four adjacent elements of each 16: words 0 and 1 of a
   // fragment have the first and the third, and words 2 and 3 have the second and the fourth.
   __device__ __forceinline__ void LoadQueries(const T* query, const LaneRows& rows,

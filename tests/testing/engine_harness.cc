@@ -63,7 +63,8 @@ engine::EngineParts FakeParts(const HarnessOptions& options, FakeModel** fake) {
       options,
       {.layers = {options.layer_patterns.size(), {.num_kv_heads = 1, .key_dim = 8, .value_dim = 8}},
        .block_size = options.block_size});
-  auto model = std::make_unique<FakeModel>(kVocabSize, options.block_size, options.num_padding);
+  auto model = std::make_unique<FakeModel>(kVocabSize, options.block_size,
+                                           std::ssize(options.layer_patterns), options.num_padding);
   model->on_forward = options.on_forward;
   *fake = model.get();
   parts.model = std::move(model);

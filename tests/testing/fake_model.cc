@@ -8,11 +8,11 @@
 
 namespace quire::testing {
 
-FakeModel::FakeModel(int64_t num_ids, int32_t block_size, int64_t num_padding)
+FakeModel::FakeModel(int64_t num_ids, int32_t block_size, int64_t num_layers, int64_t num_padding)
     : num_drawable_(num_ids - 2), block_size_(block_size) {
   config_.architecture = "fake";
   config_.vocab_size = num_ids + num_padding;
-  config_.layers.emplace_back();
+  config_.layers.resize(static_cast<size_t>(num_layers));
 }
 
 int32_t FakeModel::NextToken(std::span<const int32_t> context) const {

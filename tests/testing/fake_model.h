@@ -18,7 +18,7 @@ class FakeModel final : public engine::Model {
  public:
   // `num_padding` ids follow the `num_ids` ids of the tokenizer, as in models that pad their
   // vocabulary. In each row, the last padding id has the largest logit, kPaddingLogit.
-  FakeModel(int64_t num_ids, int32_t block_size, int64_t num_padding = 0);
+  FakeModel(int64_t num_ids, int32_t block_size, int64_t num_layers, int64_t num_padding = 0);
   static constexpr float kBestLogit = 8.0f;  // the logit of NextToken
   static constexpr float kPaddingLogit = 9.0f;
 
