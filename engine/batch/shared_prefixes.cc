@@ -28,8 +28,10 @@ int64_t SharedPrefixes::AddBest(std::span<PrefixRow> rows, size_t depth, int lev
   const size_t first_seq = seqs_.size(), first_key = keys_.size(), first_branch = branches_.size();
   const auto ends_here = [common](const PrefixRow& row) { return row.blocks.size() == common; };
   const auto next = [common](const PrefixRow& row) { return row.blocks[common]; };
-  std::ranges::sort(std::ranges::partition(rows, ends_here), {}, next);
-  size_t begin = static_cast<size_t>(std::ranges::count_if(rows, ends_here));
+  const auto longer = std::partition(rows.begin(), rows.end(), ends_here);
+  std::sort(longer, rows.end(),
+            [&](const PrefixRow& a, const PrefixRow& b) { return next(a) < next(b); });
+  auto begin = static_cast<size_t>(longer - rows.begin());
   int64_t saved_by_branches = 0;
   for (size_t end = begin; levels > 1 && begin < rows.size(); begin = end) {
     while (end < rows.size() && next(rows[end]) == next(rows[begin])) ++end;
