@@ -40,8 +40,8 @@ class BackendTest(unittest.TestCase):
     def test_deterministic(self):
         self.serve("bfloat16", "--deterministic", numerics="cuda-3-deterministic")
         server = Server("--backend", "cuda-emulated", "--deterministic", "--cuda_attention", "wgmma")
-        self.assertEqual(server.wait(), 1)
-        self.assertIn("cuda_attention: want auto or mma with deterministic, got wgmma", server.log())
+        self.assertEqual(server.wait(), 2)
+        self.assertIn("--deterministic: want neither --cuda_shared_prefix nor --cuda_attention wgmma", server.log())
         server = Server("--backend", "cpu", "--deterministic").ready()
         server.stop()
 
