@@ -100,8 +100,8 @@ class Backend {
     return PrepareWeight(parts);
   }
   // Return how many bytes PrepareWeight and PrepareMoeWeight take for one part, without what aligns
-  // it to other parts. Of a matrix with several parts, PreparedMoeBytes assumes that all have one
-  // type and a number of rows that the form allows.
+  // it to other parts. PreparedMoeBytes assumes that all parts of a matrix have one type and a
+  // number of rows that the form allows.
   virtual int64_t PreparedBytes(const WeightView& part) const {
     const WeightTypeTraits& traits = Traits(part.type);
     return part.rows * part.cols / traits.block_elements * traits.block_bytes;

@@ -167,7 +167,9 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   AttentionPlanOptions prefill = options;
   prefill.grid_size = options.prefill_grid_size;
   RETURN_IF_ERROR(AddParts(kPrefillRowTiles, prefill).status());
-  for (AttentionMerge& merge : merges_) shared_.Complete(merge);
+  if (!shared_.empty()) {
+    for (AttentionMerge& merge : merges_) shared_.Complete(merge);
+  }
   if (fixed_launches_) FixLaunches(options, num_units);
   if (!options.fixed_split && !parts_.empty()) {
     parts_.back().num_merges = static_cast<int32_t>(merges_.size());

@@ -48,8 +48,9 @@ struct alignas(4 * kCount) LaneFloats {
   float at[kCount];
 };
 
-// The place of a thread. Of the fragments of a row tile, a lane has two rows, eight rows apart, two
-// adjacent columns of each product of 8 columns, and kLaneColumns of each tile of the output.
+// The place of a thread. A lane has two rows, eight rows apart, of the fragments of a row tile. It
+// has two adjacent columns of each product of 8 columns, and kLaneColumns of each tile of the
+// output.
 template <typename Shape>
 struct AttnPlace {
   int lane = static_cast<int>(threadIdx.x) % 32;

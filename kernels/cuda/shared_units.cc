@@ -26,6 +26,7 @@ void SharedUnits::Clear() {
 
 void SharedUnits::Build(const AttentionPlanArgs& args) {
   Clear();
+  if (args.shared_keys.empty()) return;
   num_kv_heads_ = args.heads.num_kv_heads;
   group_ = args.heads.num_heads / num_kv_heads_;
   const int32_t most_members = MostMembers(args.key());

@@ -48,6 +48,7 @@ absl::Status CheckDim(std::string_view what, std::string_view name, int64_t dim)
 }
 
 absl::Status ValidateSharedKeys(const AttentionPlanArgs& args) {
+  if (args.shared_seqs.empty() && args.shared_keys.empty()) return absl::OkStatus();
   std::vector<bool> is_shared(args.context_lens.size());
   for (const int32_t seq : args.shared_seqs) {
     if (seq < 0 || seq >= std::ssize(args.context_lens) || is_shared[static_cast<size_t>(seq)]) {

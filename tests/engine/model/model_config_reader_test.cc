@@ -217,7 +217,7 @@ TEST_P(HfRefusalTest, NamesTheField) {
 INSTANTIATE_TEST_SUITE_P(All, HfRefusalTest, ::testing::ValuesIn(kHfRefusals),
                          [](const auto& test) { return test.param.name; });
 
-// What publishers write: llm-compressor, AutoFP8 and Qwen, DeepSeek, ModelOpt.
+// The settings that publishers write: llm-compressor, AutoFP8 and Qwen, DeepSeek, ModelOpt.
 constexpr const char* kQuantizations[] = {
     R"({"quant_method": "compressed-tensors", "format": "float-quantized",
         "quantization_status": "compressed", "global_compression_ratio": 1.46,

@@ -427,8 +427,8 @@ TEST(CudaAttentionPlanTest, PartsOfAFixedSplitShareAFewPartialRows) {
   EXPECT_EQ(decode.num_partial_rows(), 32 * 128);
   const CudaAttentionPlan chunk = plan_of(8192, 8192);
   EXPECT_EQ(chunk.merges().size(), 8u * 8192 * 4 / 16);
-  // Of the 8192 queries, 1024 have one piece each, 1024 have two, and so on up to eight. These are
-  // the partial rows of nine parts, but a part takes whole units.
+  // The first 1024 of the 8192 queries have one piece each, the next 1024 two, and so on up to
+  // eight. These are the partial rows of nine parts, but a part takes whole units.
   EXPECT_EQ(32 * 1024 * (8 * 9 / 2) / (1 << 17), 9);
   EXPECT_EQ(chunk.parts().size(), 10u);
   EXPECT_EQ(chunk.num_partial_rows(), 1 << 17);

@@ -127,7 +127,7 @@ TEST(SharedUnitsTest, EveryRowTakesEveryKeyThatItSeesOnceAndMergesItsPieces) {
           pieces_of[row].push_back(item.partial + i);
           ++writers.at(static_cast<size_t>(item.partial + i));
         }
-        // What SeenByAll makes of the item.
+        // The keys that SeenByAll finds for the item.
         const int32_t last_query = (item.first_row + item.num_rows - 1) / plan.group();
         const auto begin =
             static_cast<int32_t>(args.pattern.FirstKey(item.first_position + last_query));
