@@ -46,22 +46,6 @@ WeightType TypeOf(WeightType wanted, bool is_head, int64_t cols) {
   return fits(wanted) ? wanted : WeightType::kF16;
 }
 
-// The tensors of a file that is not written yet, in the form that ReadGgufModelConfig needs.
-class PlannedWeights final : public files::WeightMap {
- public:
-  explicit PlannedWeights(std::vector<files::TensorInfo> tensors) : tensors_(std::move(tensors)) {}
-
-  const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
-  const files::TensorInfo* Find(std::string_view name) const override {
-    const auto found = std::ranges::find(tensors_, name, &files::TensorInfo::name);
-    return found == tensors_.end() ? nullptr : &*found;
-  }
-  void DropPages(std::span<const std::byte>) const override {}
-
- private:
-  const std::vector<files::TensorInfo> tensors_;
-};
-
 absl::Status OfTensor(const std::string& name, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("tensor ", name, ": ", status.message()));
 }
@@ -139,7 +123,7 @@ absl::Status CheckReadBack(const NewFile& file, const std::string& path) {
   if (!file.divisors().empty()) infos[0].bytes = std::as_bytes(file.divisors());
   ASSIGN_OR_RETURN(const files::GgufMetadata metadata, file.values.View(path));
   ASSIGN_OR_RETURN(const engine::ModelConfig read_back,
-                   engine::ReadGgufModelConfig(metadata, PlannedWeights(std::move(infos))));
+                   engine::ReadGgufModelConfig(metadata, files::TensorList(std::move(infos))));
   return CheckSameModel(file.config, read_back);
 }
 

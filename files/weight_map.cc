@@ -76,4 +76,9 @@ absl::StatusOr<std::vector<float>> WeightMap::Vector(std::string_view name, int6
   return values;
 }
 
+const TensorInfo* TensorList::Find(std::string_view name) const {
+  const auto found = std::ranges::find(tensors_, name, &TensorInfo::name);
+  return found == tensors_.end() ? nullptr : &*found;
+}
+
 }  // namespace quire::files

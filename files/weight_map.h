@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -63,6 +64,24 @@ class WeightMap {
   // Tells the operating system that the pages of `bytes` are no longer needed, for example because
   // the weight was repacked.
   virtual void DropPages(std::span<const std::byte> bytes) const = 0;
+};
+
+// Tensors whose bytes belong to another object, which outlives this, or to a subclass. Thread-safe
+// once nobody changes them.
+class TensorList : public WeightMap {
+ public:
+  TensorList() = default;
+  explicit TensorList(std::vector<TensorInfo> tensors) : tensors_(std::move(tensors)) {}
+
+  const std::vector<TensorInfo>& tensors() const final { return tensors_; }
+  const TensorInfo* Find(std::string_view name) const final;
+  void DropPages(std::span<const std::byte>) const final {}
+
+ protected:
+  std::vector<TensorInfo>& mutable_tensors() { return tensors_; }
+
+ private:
+  std::vector<TensorInfo> tensors_;
 };
 
 // Returns the product of the dimensions.

@@ -44,23 +44,15 @@ uint16_t ToBf16(float value) {
 
 // Weights in bf16, all in one array. A matrix begins at a random place of the array, and
 // every element of a vector, such as a norm's, is 1.
-class RandomWeights final : public files::WeightMap {
+class RandomWeights final : public files::TensorList {
  public:
   // Adds the tensors that a directory of Hugging Face has for `config`.
   void AddAll(const engine::ModelConfig& config, const engine::TensorNames& names);
-
-  const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
-  const files::TensorInfo* Find(std::string_view name) const override {
-    const auto found = std::ranges::find(tensors_, name, &files::TensorInfo::name);
-    return found == tensors_.end() ? nullptr : &*found;
-  }
-  void DropPages(std::span<const std::byte>) const override {}
 
  private:
   // Fills the arrays with this many weights, and as many ones.
   void Fill(int64_t num_weights, int64_t num_ones);
 
-  std::vector<files::TensorInfo> tensors_;
   std::vector<uint16_t> weights_, ones_;
   std::mt19937_64 random_{0};
 };
@@ -80,17 +72,17 @@ void RandomWeights::AddAll(const engine::ModelConfig& config, const engine::Tens
   int64_t largest = 0, longest_vector = 0;
   for (const engine::StoredParameter* parameter : engine::AllParameters(stored)) {
     for (const engine::NamedRows& part : parameter->parts) {
-      tensors_.push_back({.name = part.name,
-                          .type = kernels::WeightType::kBF16,
-                          .shape = engine::ShapeOf(part, parameter->cols)});
-      const int64_t size = files::NumElements(tensors_.back().shape);
+      mutable_tensors().push_back({.name = part.name,
+                                   .type = kernels::WeightType::kBF16,
+                                   .shape = engine::ShapeOf(part, parameter->cols)});
+      const int64_t size = files::NumElements(tensors().back().shape);
       int64_t& most = parameter->cols == 0 ? longest_vector : largest;
       most = std::max(most, size);
     }
   }
   Fill(largest + kTileWeights, longest_vector);
   std::uniform_int_distribution<size_t> place(0, kTileWeights);
-  for (files::TensorInfo& tensor : tensors_) {
+  for (files::TensorInfo& tensor : mutable_tensors()) {
     const auto size = static_cast<size_t>(files::NumElements(tensor.shape));
     const std::span<const uint16_t> from = tensor.shape.size() == 1
                                                ? std::span<const uint16_t>(ones_)

@@ -69,10 +69,10 @@ std::vector<float> InterleaveRows(const std::vector<float>& values, int64_t rows
 
 void InMemoryWeights::Add(std::string name, std::vector<int64_t> shape, std::vector<float> values) {
   storage_.push_back(std::move(values));
-  tensors_.push_back({.name = std::move(name),
-                      .type = kernels::WeightType::kF32,
-                      .shape = std::move(shape),
-                      .bytes = std::as_bytes(std::span(storage_.back()))});
+  mutable_tensors().push_back({.name = std::move(name),
+                               .type = kernels::WeightType::kF32,
+                               .shape = std::move(shape),
+                               .bytes = std::as_bytes(std::span(storage_.back()))});
 }
 
 void InMemoryWeights::AddRandom(const std::string& name, const std::vector<int64_t>& shape) {
@@ -82,16 +82,16 @@ void InMemoryWeights::AddRandom(const std::string& name, const std::vector<int64
 }
 
 void InMemoryWeights::Scale(std::string_view name, float factor) {
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (tensors_[i].name != name) continue;
+  for (size_t i = 0; i < tensors().size(); ++i) {
+    if (tensors()[i].name != name) continue;
     for (float& value : storage_[i]) value *= factor;
   }
 }
 
 void InMemoryWeights::Quantize(kernels::WeightType type) {
   const kernels::WeightTypeTraits& traits = kernels::Traits(type);
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    files::TensorInfo& tensor = tensors_[i];
+  for (size_t i = 0; i < tensors().size(); ++i) {
+    files::TensorInfo& tensor = mutable_tensors()[i];
     const int64_t cols = tensor.shape.back();
     if (tensor.shape.size() < 2 || cols % traits.block_elements != 0) continue;
     const auto num_blocks = std::ssize(storage_[i]) / traits.block_elements;
@@ -101,13 +101,6 @@ void InMemoryWeights::Quantize(kernels::WeightType type) {
     tensor.type = type;
     tensor.bytes = bytes;
   }
-}
-
-const files::TensorInfo* InMemoryWeights::Find(std::string_view name) const {
-  for (const files::TensorInfo& tensor : tensors_) {
-    if (tensor.name == name) return &tensor;
-  }
-  return nullptr;
 }
 
 std::vector<engine::LayerSpec> LayersOf(const TinyLlamaShape& shape,

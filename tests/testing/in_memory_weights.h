@@ -17,7 +17,7 @@
 
 namespace quire::testing {
 
-class InMemoryWeights final : public files::WeightMap {
+class InMemoryWeights final : public files::TensorList {
  public:
   void Add(std::string name, std::vector<int64_t> shape, std::vector<float> values);
   // Adds a tensor of shape [size], [rows, cols] or with more dimensions. The random values follow
@@ -32,14 +32,9 @@ class InMemoryWeights final : public files::WeightMap {
   // must be able to write.
   void Quantize(kernels::WeightType type);
 
-  const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
-  const files::TensorInfo* Find(std::string_view name) const override;
-  void DropPages(std::span<const std::byte>) const override {}
-
  private:
   std::deque<std::vector<float>> storage_;
   std::deque<std::vector<std::byte>> quantized_;
-  std::vector<files::TensorInfo> tensors_;
 };
 
 // The shape of a Llama that MakeTinyLlama makes.

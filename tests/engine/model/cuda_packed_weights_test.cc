@@ -44,7 +44,7 @@ using testing::ThreadOrder;
 
 // Another model's tensors, with all matrices in one type, where it has whole blocks. Routers of
 // mixtures are float32, as in files.
-class RetypedWeights final : public files::WeightMap {
+class RetypedWeights final : public files::TensorList {
  public:
   RetypedWeights(const files::WeightMap& from, WeightType type) {
     for (const files::TensorInfo& tensor : from.tensors()) {
@@ -62,22 +62,12 @@ class RetypedWeights final : public files::WeightMap {
           storage_.emplace_back(values.size() / static_cast<size_t>(traits.block_elements) *
                                 static_cast<size_t>(traits.block_bytes));
       QUIRE_CHECK(kernels::Quantize(to, values, cols, bytes).ok());
-      tensors_.push_back({tensor.name, to, tensor.shape, bytes});
+      mutable_tensors().push_back({tensor.name, to, tensor.shape, bytes});
     }
   }
-
-  const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
-  const files::TensorInfo* Find(std::string_view name) const override {
-    for (const files::TensorInfo& tensor : tensors_) {
-      if (tensor.name == name) return &tensor;
-    }
-    return nullptr;
-  }
-  void DropPages(std::span<const std::byte>) const override {}
 
  private:
   std::deque<std::vector<std::byte>> storage_;
-  std::vector<files::TensorInfo> tensors_;
 };
 
 class GemmCountingDevice final : public testing::ForwardingDevice {

@@ -64,27 +64,19 @@ TEST(Fp8WeightsTest, LogitsAndArgmaxAgreeWithFloat64ForEveryLayoutOfScales) {
 }
 
 // The tensors of a file, some of which a test replaces.
-class EditedWeights final : public files::WeightMap {
+class EditedWeights final : public files::TensorList {
  public:
-  explicit EditedWeights(const files::WeightMap& from) : tensors_(from.tensors()) {}
-  void Remove(std::string_view name) { std::erase_if(tensors_, Has(name)); }
+  explicit EditedWeights(const files::WeightMap& from) : TensorList(from.tensors()) {}
+  void Remove(std::string_view name) { std::erase_if(mutable_tensors(), Has(name)); }
   files::TensorInfo& At(std::string_view name) {
-    return *std::ranges::find_if(tensors_, Has(name));
+    return *std::ranges::find_if(mutable_tensors(), Has(name));
   }
-  void Add(const files::TensorInfo& tensor) { tensors_.push_back(tensor); }
-
-  const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
-  const files::TensorInfo* Find(std::string_view name) const override {
-    const auto found = std::ranges::find_if(tensors_, Has(name));
-    return found == tensors_.end() ? nullptr : &*found;
-  }
-  void DropPages(std::span<const std::byte>) const override {}
+  void Add(const files::TensorInfo& tensor) { mutable_tensors().push_back(tensor); }
 
  private:
   static std::function<bool(const files::TensorInfo&)> Has(std::string_view name) {
     return [name](const files::TensorInfo& tensor) { return tensor.name == name; };
   }
-  std::vector<files::TensorInfo> tensors_;
 };
 
 TEST(Fp8WeightsTest, AModelThatWouldLoseAScaleIsRefused) {
@@ -124,36 +116,25 @@ TEST(Fp8WeightsTest, AModelThatWouldLoseAScaleIsRefused) {
 }
 
 // A model file of one e4m3 matrix of 192 x 128 and its scales.
-class OneMatrix final : public files::WeightMap {
+class OneMatrix final : public files::TensorList {
  public:
   OneMatrix() : codes_(192 * 128) {
     for (size_t i = 0; i < codes_.size(); ++i) {
       const auto code = static_cast<uint8_t>(i * 37 % 256);
       codes_[i] = static_cast<std::byte>((code & 0x7f) == 0x7f ? 0 : code);
     }
-    tensors_ = {{"w", WeightType::kF8E4M3, {192, 128}, codes_}};
+    AddTensor({"w", WeightType::kF8E4M3, {192, 128}, codes_});
   }
   void SetCode(size_t at, uint8_t code) { codes_[at] = static_cast<std::byte>(code); }
   void AddScales(const std::string& name, std::vector<int64_t> shape, std::vector<float> values) {
     scales_.push_back(std::move(values));
-    tensors_.push_back(
-        {name, WeightType::kF32, std::move(shape), std::as_bytes(std::span(scales_.back()))});
+    AddTensor({name, WeightType::kF32, std::move(shape), std::as_bytes(std::span(scales_.back()))});
   }
-  void AddTensor(files::TensorInfo tensor) { tensors_.push_back(std::move(tensor)); }
-
-  const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
-  const files::TensorInfo* Find(std::string_view name) const override {
-    for (const files::TensorInfo& tensor : tensors_) {
-      if (tensor.name == name) return &tensor;
-    }
-    return nullptr;
-  }
-  void DropPages(std::span<const std::byte>) const override {}
+  void AddTensor(files::TensorInfo tensor) { mutable_tensors().push_back(std::move(tensor)); }
 
  private:
   std::vector<std::byte> codes_;
   std::deque<std::vector<float>> scales_;
-  std::vector<files::TensorInfo> tensors_;
 };
 
 std::vector<float> Numbers(WeightType type, std::span<const std::byte> bytes) {

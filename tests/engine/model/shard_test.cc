@@ -132,22 +132,18 @@ TEST(ShardTest, EveryRankHasItsShareAndFewHeadsAreShared) {
 }
 
 // One matrix, W[3][64], in Q8_0.
-class OneQuantizedMatrix final : public files::WeightMap {
+class OneQuantizedMatrix final : public files::TensorList {
  public:
   OneQuantizedMatrix() : bytes_(3 * 2 * 34) {
     std::vector<float> values(3 * 64);
     std::iota(values.begin(), values.end(), -96.0f);
     EXPECT_TRUE(kernels::Quantize(kernels::WeightType::kQ8_0, values, 64, bytes_).ok());
-    tensors_ = {
+    mutable_tensors() = {
         {.name = "w", .type = kernels::WeightType::kQ8_0, .shape = {3, 64}, .bytes = bytes_}};
   }
-  const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
-  const files::TensorInfo* Find(std::string_view) const override { return &tensors_[0]; }
-  void DropPages(std::span<const std::byte>) const override {}
 
  private:
   std::vector<std::byte> bytes_;
-  std::vector<files::TensorInfo> tensors_;
 };
 
 TEST(ShardTest, ColumnsOfAQuantizedMatrixAreWholeBlocks) {
