@@ -5,7 +5,6 @@
 
 #include "base/status_macros.h"
 #include "engine/model/layers/rewritten_matrix.h"
-#include "engine/model/scaled_matrix.h"
 #include "kernels/quant/dequantize.h"
 
 namespace quire::convert {
@@ -45,23 +44,12 @@ absl::StatusOr<RowReader> RowReader::Create(const PlannedTensor& tensor,
   }
   reader.cols_ = tensor.cols;
   for (const SourceRows& run : tensor.rows) {
-    ASSIGN_OR_RETURN(kernels::WeightView view,
-                     engine::MatrixInFile(run.source, tensor.cols, weights));
-    if (view.type == kernels::WeightType::kF8E4M3) {
-      std::vector<std::byte>& bytes = reader.memory_[run.source.name];
-      if (bytes.empty()) {
-        ASSIGN_OR_RETURN(bytes,
-                         engine::WithScales(run.source.name, view.rows, tensor.cols, weights));
-      }
-      view = {kernels::WeightType::kF8E4M3Scaled, view.rows, tensor.cols, bytes};
-    } else if (run.source.form != engine::NamedRows::Form::kAsIs) {
-      std::vector<std::byte>& bytes = reader.memory_[run.source.name];
-      if (bytes.empty()) {
-        ASSIGN_OR_RETURN(bytes, engine::Rewritten(run.source, view));
-      }
-      view = {view.type, view.rows * view.cols / tensor.cols, tensor.cols, bytes};
+    const auto [at, is_new] = reader.matrices_.try_emplace(run.source.name);
+    engine::LoadedMatrix& matrix = at->second;
+    if (is_new) {
+      ASSIGN_OR_RETURN(matrix, engine::LoadMatrix(run.source, tensor.cols, weights));
     }
-    reader.runs_.push_back({view, run.begin, run.count});
+    reader.runs_.push_back({matrix.view, run.begin, run.count});
     reader.num_rows_ += run.count;
   }
   return reader;
@@ -81,8 +69,9 @@ absl::Status RowReader::Read(int64_t begin, int64_t count, std::span<float> out)
 }
 
 void RowReader::Drop(const files::WeightMap& weights) const {
-  if (!memory_.empty()) return;
-  for (const Run& run : runs_) weights.DropPages(run.view.bytes);
+  for (const auto& [name, matrix] : matrices_) {
+    if (matrix.bytes.empty()) weights.DropPages(matrix.view.bytes);
+  }
 }
 
 }  // namespace quire::convert

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 
 #include "convert/tensor_plan.h"
+#include "engine/model/layers/rewritten_matrix.h"
 #include "files/weight_map.h"
 #include "kernels/quant/weight_view.h"
 
@@ -36,8 +37,7 @@ class RowReader {
 
   // Reads rows [begin, begin + count) into `out` (count * cols() floats).
   absl::Status Read(int64_t begin, int64_t count, std::span<float> out) const;
-  // Drops the file pages of the source matrices, which are no longer needed. Does nothing if a
-  // matrix was rewritten.
+  // Drops the file pages of the source matrices, which are no longer needed.
   void Drop(const files::WeightMap& weights) const;
 
  private:
@@ -49,7 +49,7 @@ class RowReader {
   int64_t num_rows_ = 0, cols_ = 0;
   std::vector<Run> runs_;                                 // in the order of the rows
   std::vector<float> vector_;                             // values of a vector, which has no runs
-  std::map<std::string, std::vector<std::byte>> memory_;  // the rewritten matrices, by name
+  std::map<std::string, engine::LoadedMatrix> matrices_;  // by name
 };
 
 }  // namespace quire::convert

@@ -10,7 +10,6 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "engine/model/layers/rewritten_matrix.h"
-#include "engine/model/scaled_matrix.h"
 #include "kernels/quant/dequantize.h"
 
 namespace quire::engine {
@@ -22,7 +21,9 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Prepar
   std::vector<std::vector<std::byte>> memory;
   int64_t file_bytes = 0;
   for (const NamedRows& part : stored.parts) {
-    ASSIGN_OR_RETURN(kernels::WeightView view, Whole(part, cols, memory));
+    ASSIGN_OR_RETURN(LoadedMatrix whole, LoadMatrix(part, cols, weights_));
+    kernels::WeightView view = whole.view;
+    if (!whole.bytes.empty()) memory.push_back(std::move(whole.bytes));
     if (stored.wanted_cols.end > 0) {
       ASSIGN_OR_RETURN(view, Columns(view, stored.wanted_cols, memory));
     }
@@ -45,23 +46,6 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Prepar
   }
   bytes_ += prepared->bytes() > 0 ? prepared->bytes() : file_bytes;
   return prepared;
-}
-
-absl::StatusOr<kernels::WeightView> ParameterLoader::Whole(
-    const NamedRows& part, int64_t cols, std::vector<std::vector<std::byte>>& memory) const {
-  ASSIGN_OR_RETURN(const kernels::WeightView view, MatrixInFile(part, cols, weights_));
-  if (view.type == kernels::WeightType::kF8E4M3) {
-    ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
-                     WithScales(part.name, view.rows, cols, weights_));
-    weights_.DropPages(view.bytes);
-    memory.push_back(std::move(bytes));
-    return kernels::WeightView{kernels::WeightType::kF8E4M3Scaled, view.rows, cols, memory.back()};
-  }
-  if (part.form == NamedRows::Form::kAsIs) return view;
-  ASSIGN_OR_RETURN(std::vector<std::byte> bytes, Rewritten(part, view));
-  weights_.DropPages(view.bytes);
-  memory.push_back(std::move(bytes));
-  return kernels::WeightView{view.type, view.rows * view.cols / cols, cols, memory.back()};
 }
 
 absl::StatusOr<kernels::WeightView> ParameterLoader::Columns(

@@ -60,9 +60,6 @@ class ParameterLoader {
                                                                     Prepare prepare);
   // Returns all values of one part of a vector.
   absl::StatusOr<std::vector<float>> Piece(const NamedRows& part) const;
-  // Returns the whole matrix of one part. Its bytes are in the file or in `memory`.
-  absl::StatusOr<kernels::WeightView> Whole(const NamedRows& part, int64_t cols,
-                                            std::vector<std::vector<std::byte>>& memory) const;
 
   // Returns a copy, in `memory`, of some columns of a matrix. Returns InvalidArgument if the
   // columns begin or end inside a block of the weight type.

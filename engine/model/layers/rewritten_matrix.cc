@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "engine/model/scaled_matrix.h"
 #include "kernels/quant/dequantize.h"
 #include "kernels/quant/float16.h"
 
@@ -22,6 +23,15 @@ absl::Status CheckPlain(const kernels::WeightView& matrix) {
   return absl::InvalidArgumentError(absl::StrCat(
       "a matrix that is stored otherwise than it multiplies: want F32, F16 or BF16, got ",
       base::ToAbsl(kernels::Traits(matrix.type).name)));
+}
+
+// Returns the rows of `part`, whose form is not kAsIs.
+absl::StatusOr<std::vector<std::byte>> Rewritten(const NamedRows& part,
+                                                 const kernels::WeightView& in_file) {
+  if (part.form == NamedRows::Form::kUnitRows) return WithUnitRows(in_file);
+  if (part.form == NamedRows::Form::kInTurns) return EvenRowsFirst(in_file);
+  return Transposed(in_file, std::max<int64_t>(1, part.num_matrices),
+                    part.form == NamedRows::Form::kTransposedInTurns);
 }
 
 }  // namespace
@@ -90,12 +100,23 @@ absl::StatusOr<kernels::WeightView> MatrixInFile(const NamedRows& part, int64_t 
                                 : weights.Matrix(part.name, rows, width);
 }
 
-absl::StatusOr<std::vector<std::byte>> Rewritten(const NamedRows& part,
-                                                 const kernels::WeightView& in_file) {
-  if (part.form == NamedRows::Form::kUnitRows) return WithUnitRows(in_file);
-  if (part.form == NamedRows::Form::kInTurns) return EvenRowsFirst(in_file);
-  return Transposed(in_file, std::max<int64_t>(1, part.num_matrices),
-                    part.form == NamedRows::Form::kTransposedInTurns);
+absl::StatusOr<LoadedMatrix> LoadMatrix(const NamedRows& part, int64_t cols,
+                                        const files::WeightMap& weights) {
+  ASSIGN_OR_RETURN(const kernels::WeightView in_file, MatrixInFile(part, cols, weights));
+  LoadedMatrix matrix = {.view = in_file};
+  if (in_file.type == WeightType::kF8E4M3) {
+    ASSIGN_OR_RETURN(matrix.bytes, WithScales(part.name, in_file.rows, cols, weights));
+    matrix.view.type = WeightType::kF8E4M3Scaled;
+  } else if (part.form != NamedRows::Form::kAsIs) {
+    ASSIGN_OR_RETURN(matrix.bytes, Rewritten(part, in_file));
+    matrix.view.rows = in_file.rows * in_file.cols / cols;
+    matrix.view.cols = cols;
+  } else {
+    return matrix;
+  }
+  matrix.view.bytes = matrix.bytes;
+  weights.DropPages(in_file.bytes);
+  return matrix;
 }
 
 }  // namespace quire::engine

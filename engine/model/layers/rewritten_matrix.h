@@ -31,10 +31,17 @@ constexpr int64_t PlaceInTurns(int64_t row, int64_t rows) {
 // Returns the matrix of `part`, or its matrices stacked by rows, as they are in the file.
 absl::StatusOr<kernels::WeightView> MatrixInFile(const NamedRows& part, int64_t cols,
                                                  const files::WeightMap& weights);
-// Returns the rows of `part`, in the order in which kernels take them. `in_file` is the result of
-// MatrixInFile. The form of the part must not be kAsIs.
-absl::StatusOr<std::vector<std::byte>> Rewritten(const NamedRows& part,
-                                                 const kernels::WeightView& in_file);
+
+// A matrix in the form in which kernels take it.
+struct LoadedMatrix {
+  kernels::WeightView view;      // of `bytes`, or of the file if that has the form
+  std::vector<std::byte> bytes;  // empty if `view` is one of the file
+};
+// Returns the rows of `part`, in the order in which kernels take them. Numbers of e4m3 are joined
+// with their scales. Drops the pages of the file if the view is none of the file. Errors are those
+// of MatrixInFile, WithScales and Transposed.
+absl::StatusOr<LoadedMatrix> LoadMatrix(const NamedRows& part, int64_t cols,
+                                        const files::WeightMap& weights);
 
 // Returns the matrix with each row divided by its length. Values are rounded to float32, then to
 // the type of the matrix. Returns InvalidArgument for a type that is stored in blocks.
