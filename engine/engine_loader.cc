@@ -17,6 +17,7 @@
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/kv/kv_budget.h"
 #include "engine/kv/prefix_cache.h"
+#include "engine/model/decoder_tensors.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
 #include "files/model_files.h"
@@ -160,13 +161,6 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
   RETURN_IF_ERROR(DivideKvMemory(shape, budget, groups));
   WarnOfAShortCache(limits, groups[0]);
   return KvCache::Create(backend, std::move(shape), std::move(groups));
-}
-
-bool HasCacheScales(const files::WeightMap& weights) {
-  return std::ranges::any_of(weights.tensors(), [](const files::TensorInfo& tensor) {
-    return tensor.name.ends_with(".k_scale") || tensor.name.ends_with(".v_scale") ||
-           tensor.name.ends_with(".kv_scale");
-  });
 }
 
 std::string ServedName(const EngineConfig& config, const files::OpenedModel& files) {

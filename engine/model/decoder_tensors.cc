@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,20 +16,17 @@ namespace quire::engine {
 namespace {
 
 // Tensors whose names end in these strings are no parameters of the decoder. They can be computed,
-// are copies, or the config has them. The last ones are scales of quantised activations and of an
-// fp8 KV cache, neither of which is rounded with a scale here.
-constexpr std::string_view kNotParameters[] = {".rotary_emb.inv_freq",
-                                               "rope_freqs.weight",
-                                               ".attn_rot_embd",
-                                               ".attention.masked_bias",
-                                               ".attention.bias",
-                                               ".attn.masked_bias",
-                                               ".attn.bias",
-                                               ".input_scale",
-                                               ".k_scale",
-                                               ".v_scale",
-                                               ".kv_scale",
-                                               ".output_scale"};
+// are copies, or the config has them. The last ones are scales of quantised activations, which are
+// not rounded here.
+constexpr std::string_view kNotParameters[] = {
+    ".rotary_emb.inv_freq", "rope_freqs.weight", ".attn_rot_embd", ".attention.masked_bias",
+    ".attention.bias",      ".attn.masked_bias", ".attn.bias",     ".input_scale",
+    ".output_scale"};
+constexpr std::string_view kCacheScales[] = {".k_scale", ".v_scale", ".kv_scale"};
+
+bool EndsWithOne(std::string_view name, std::span<const std::string_view> ends) {
+  return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
+}
 
 // Checks a tensor of e4m3, and adds the name of its scales to `known`.
 absl::Status CheckE4M3(const NamedRows& part, int64_t cols, const files::WeightMap& weights,
@@ -326,6 +324,12 @@ std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors)
   return all;
 }
 
+bool HasCacheScales(const files::WeightMap& weights) {
+  return std::ranges::any_of(weights.tensors(), [](const files::TensorInfo& tensor) {
+    return EndsWithOne(tensor.name, kCacheScales);
+  });
+}
+
 absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture) {
   const char* head = InSpellingOfFile(names, HasTensorIn(weights)).head;
@@ -340,13 +344,12 @@ absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap&
     }
   }
   for (const files::TensorInfo& tensor : weights.tensors()) {
-    const auto is_end = [&](std::string_view end) { return tensor.name.ends_with(end); };
     const auto is_begin = [&](const char* begin) {
       return begin != nullptr && tensor.name.starts_with(begin);
     };
     const bool tied_head = tensor.name == absl::StrCat(head, ".weight");
-    if (known.contains(tensor.name) || tied_head || std::ranges::any_of(kNotParameters, is_end) ||
-        std::ranges::any_of(names.left_out, is_begin)) {
+    if (known.contains(tensor.name) || tied_head || EndsWithOne(tensor.name, kNotParameters) ||
+        EndsWithOne(tensor.name, kCacheScales) || std::ranges::any_of(names.left_out, is_begin)) {
       continue;
     }
     return absl::InvalidArgumentError(absl::StrCat(
