@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -29,18 +28,13 @@
 #include "engine/model/model_config_reader.h"
 #include "files/model_files.h"
 #include "files/weight_map.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::bench {
 namespace {
 
 constexpr float kDeviation = 0.02f;         // of the matrices, as of trained ones
 constexpr int64_t kTileWeights = 16 << 20;  // random weights that are repeated
-
-uint16_t ToBf16(float value) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return static_cast<uint16_t>(bits >> 16);
-}
 
 // Weights in bf16, all in one array. A matrix begins at a random place of the array, and
 // every element of a vector, such as a norm's, is 1.
@@ -58,11 +52,11 @@ class RandomWeights final : public files::TensorList {
 };
 
 void RandomWeights::Fill(int64_t num_weights, int64_t num_ones) {
-  ones_.assign(static_cast<size_t>(num_ones), ToBf16(1.0f));
+  ones_.assign(static_cast<size_t>(num_ones), kernels::F32ToBf16(1.0f));
   weights_.resize(static_cast<size_t>(num_weights));
   std::normal_distribution<float> normal(0.0f, kDeviation);
   const auto tile = static_cast<size_t>(std::min(kTileWeights, num_weights));
-  std::generate_n(weights_.begin(), tile, [&] { return ToBf16(normal(random_)); });
+  std::generate_n(weights_.begin(), tile, [&] { return kernels::F32ToBf16(normal(random_)); });
   for (size_t i = tile; i < weights_.size(); ++i) weights_[i] = weights_[i - tile];
 }
 
