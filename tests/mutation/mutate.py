@@ -16,7 +16,6 @@ is there once; every place that is not is named.
 import argparse
 import collections
 import concurrent.futures
-import functools
 import os
 import pathlib
 import re
@@ -158,18 +157,19 @@ class PlantedBuild:
         subprocess.run(line, cwd=self.build, shell=True, check=True)
         return output
 
-    @functools.lru_cache(maxsize=None)
-    def _library(self, output: str) -> bool:
-        """Makes a library anew when it has an object with bugs; whether it had."""
-        if not self.objects.intersection(link_line(self.build, output).split()):
-            return False
-        self._relink(output, self.objects)
-        return True
+    def _libraries_of(self, binary: str) -> set[str]:
+        words = link_line(self.build, f"tests/{binary}").split()
+        return {word for word in words if word.endswith(".a") and not word.startswith("/")}
+
+    def make_libraries(self, binaries):
+        """Makes the libraries that have an object with bugs anew, before a binary is linked with them."""
+        self.libraries = {library for library in set().union(*map(self._libraries_of, binaries))
+                          if self.objects.intersection(link_line(self.build, library).split())}
+        for library in self.libraries:
+            self._relink(library, self.objects)
 
     def link(self, binary: str):
-        words = link_line(self.build, f"tests/{binary}").split()
-        libraries = [word for word in dict.fromkeys(words) if word.endswith(".a") and not word.startswith("/")]
-        self._relink(f"tests/{binary}", {library for library in libraries if self._library(library)})
+        self._relink(f"tests/{binary}", self._libraries_of(binary) & self.libraries)
 
     def run(self, binary: str, test_filter: str, bug: int, limit: float) -> Outcome:
         """The test with one bug switched on; 0: none."""
@@ -219,17 +219,21 @@ def main() -> int:
     for bug in chosen:
         binary, _, test_filter = bug.test.partition(":")
         filters[binary][test_filter or "*"] = None
-    for binary in filters:
-        planted.link(binary)
+    pool = concurrent.futures.ThreadPoolExecutor(args.jobs)
+    planted.make_libraries(filters)
+    list(pool.map(planted.link, filters))
     built = resource.getrusage(resource.RUSAGE_CHILDREN)
     built_cpu = built.ru_utime + built.ru_stime
     print(f"built in {time.monotonic() - begin:.0f} s, {built_cpu:.0f} s of CPU", flush=True)
 
+    def without_a_bug(binary):
+        begin, tests = time.monotonic(), filters[binary]
+        outcome = planted.run(binary, "*" if "*" in tests else ":".join(tests), 0, 600)
+        return outcome, TIME_OUT + 3 * (time.monotonic() - begin)
+
     limits, cpu, wrong = {}, 0.0, []
-    for binary, tests in filters.items():
-        begin = time.monotonic()
-        without = planted.run(binary, "*" if "*" in tests else ":".join(tests), 0, 600)
-        limits[binary] = TIME_OUT + 3 * (time.monotonic() - begin)
+    for binary, (without, limit) in zip(filters, pool.map(without_a_bug, filters)):
+        limits[binary] = limit
         cpu += without.cpu
         if without.seen or without.said == "runs no test":
             wrong.append(f"{binary} without a bug: {without.said}")
@@ -238,13 +242,12 @@ def main() -> int:
         binary, _, test_filter = bug.test.partition(":")
         return planted.run(binary, test_filter or "*", BUGS.index(bug) + 1, limits[binary])
 
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for bug, outcome in zip(chosen, pool.map(verdict, chosen)):
-            cpu += outcome.cpu
-            print(f"{bug.id}: {bug.says}: {outcome.said if outcome.seen else 'LIVES'} ({bug.test.split(':')[0]}, "
-                  f"{outcome.cpu:.1f} s)", flush=True)
-            if not outcome.seen:
-                wrong.append(f"{bug.id} lives: {bug.says} ({bug.path}); {bug.test} {outcome.said}")
+    for bug, outcome in zip(chosen, pool.map(verdict, chosen)):
+        cpu += outcome.cpu
+        print(f"{bug.id}: {bug.says}: {outcome.said if outcome.seen else 'LIVES'} ({bug.test.split(':')[0]}, "
+              f"{outcome.cpu:.1f} s)", flush=True)
+        if not outcome.seen:
+            wrong.append(f"{bug.id} lives: {bug.says} ({bug.path}); {bug.test} {outcome.said}")
     print(f"{len(chosen)} bugs; {built_cpu + cpu:.0f} s of CPU, {cpu:.0f} of them tests")
     print(*wrong, sep="\n")
     return 1 if wrong else 0

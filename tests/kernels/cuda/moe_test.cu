@@ -124,7 +124,8 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
        5},
   };
   double worst = 0.0;
-  for (const Case& c : cases) {
+  for (size_t i = 0; i < std::size(cases); i += QUIRE_CASE_STRIDE) {
+    const Case& c = cases[i];
     for (const DType dtype : testing::kFloats) {
       const MixtureShape& shape = c.shape;
       SCOPED_TRACE(std::string(Name(dtype)) + " hidden " + std::to_string(shape.hidden));
