@@ -128,7 +128,8 @@ struct Stats {
   int64_t steps = 0;
   int64_t steps_failed = 0;
   // The prefixes that several decodes of a step read together, and the keys that this saved: those
-  // of a prefix, once for each decode but the first.
+  // of a prefix, once for each decode but the first. Where the decodes have more than 64 rows of a
+  // KV head, a device reads a prefix once for every 64 of them, so it saves fewer.
   int64_t shared_prefixes = 0;
   int64_t saved_keys = 0;
   int64_t requests_rejected = 0;                // refused before admission

@@ -169,10 +169,13 @@ inline VecF Load(const Brain* p) {
   };
   return {widen(p), widen(p + 8)};
 }
-// The bits of a code, moved to their places in an f16, are a number 2^-8 times as large.
-inline VecF Load(const E4M3* p) {
+// Moves the bits of 16 codes to their places in f16. There they are numbers 2^-8 times as large.
+inline __m256i LoadAsHalfs(const E4M3* p) {
   const __m256i codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  __m256i halfs = _mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(-0x4080));
+  return _mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(-0x4080));
+}
+inline VecF Load(const E4M3* p) {
+  __m256i halfs = LoadAsHalfs(p);
   const __m256i nan =
       _mm256_cmpeq_epi16(_mm256_or_si256(halfs, _mm256_set1_epi16(-0x3f81)), _mm256_set1_epi16(-1));
   halfs = _mm256_or_si256(halfs, _mm256_and_si256(nan, _mm256_set1_epi16(0x4000)));
@@ -218,8 +221,7 @@ inline void StoreN(Brain* p, VecF v, int n) {
 }
 // Returns 2^-8 times the numbers of 16 codes, none of which is NaN: a factor less to multiply.
 inline VecF LoadFinite256ths(const E4M3* p) {
-  const __m256i codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  const __m256i halfs = _mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(-0x4080));
+  const __m256i halfs = LoadAsHalfs(p);
   return {_mm256_cvtph_ps(_mm256_castsi256_si128(halfs)),
           _mm256_cvtph_ps(_mm256_extracti128_si256(halfs, 1))};
 }

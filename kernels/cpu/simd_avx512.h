@@ -118,10 +118,13 @@ inline void StoreN(Brain* p, VecF v, int n) {
   _mm256_mask_storeu_epi16(p, FirstLanes(n),
                            _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet)));
 }
-// The bits of a code, moved to their places in an f16, are a number 2^-8 times as large.
+// Moves the bits of 16 codes to their places in f16. There they are numbers 2^-8 times as large.
+inline __m256i AsHalfs(__m128i codes) {
+  return _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7),
+                          _mm256_set1_epi16(-0x4080));
+}
 inline VecF WidenE4M3(__m128i codes) {
-  __m256i halfs = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7),
-                                   _mm256_set1_epi16(-0x4080));
+  __m256i halfs = AsHalfs(codes);
   const __mmask16 nan =
       _mm_cmpeq_epi8_mask(_mm_or_si128(codes, _mm_set1_epi8(-0x80)), _mm_set1_epi8(-1));
   halfs = _mm256_mask_mov_epi16(halfs, nan, _mm256_or_si256(halfs, _mm256_set1_epi16(0x4000)));
@@ -135,9 +138,7 @@ inline VecF LoadN(const E4M3* p, int n) {
 }
 // Returns 2^-8 times the numbers of 16 codes, none of which is NaN: a factor less to multiply.
 inline VecF LoadFinite256ths(const E4M3* p) {
-  const __m256i codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  return {
-      _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(-0x4080)))};
+  return {_mm512_cvtph_ps(AsHalfs(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 

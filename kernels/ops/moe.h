@@ -15,9 +15,11 @@
 //
 // Numeric: on the CPU, products are computed as the op Linear computes them. Weights and sum are in
 //          float32. A row of `out` depends only on the weights and the same row of `input` and
-//          `residual`. The row is summed in the order in which the router chose its experts. NaN
-//          counts as the largest logit. If the largest logit of a row is NaN, or infinite under a
-//          softmax, that row of `out` is NaN, and the other rows are not affected.
+//          `residual`; on a GPU that is not deterministic, the order of the sums of its products
+//          may also depend on the number of rows. The experts are added in the order in which the
+//          router chose them. NaN counts as the largest logit. If the largest logit of a row is
+//          NaN, or infinite under a softmax, that row of `out` is NaN, and the other rows are not
+//          affected.
 // Cost:    decode is bound by reading the weights of the chosen experts, each once. Prefill is
 //          bound by 6 * num_tokens * num_experts_per_token * intermediate_size * hidden_size FLOPs.
 // Errors:  InvalidArgument before anything is computed.

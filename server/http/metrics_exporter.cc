@@ -100,8 +100,10 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
           stats.steps_failed);
   counter("quire_shared_prefixes_total", "Prefixes that several sequences of a step read together.",
           stats.shared_prefixes);
-  counter("quire_saved_keys_total",
-          "Keys that sequences did not read again because they share a prefix.", stats.saved_keys);
+  counter(
+      "quire_saved_keys_total",
+      "Keys of shared prefixes, once for each sequence of a step but the first that shares them.",
+      stats.saved_keys);
   counter("quire_requests_rejected_total", "Requests refused before they were admitted.",
           stats.requests_rejected);
   const auto finished = [&](engine::FinishReason reason) {
