@@ -41,8 +41,8 @@ inline constexpr Expectation kAttentionExpectation = {.of_gemm = 0.43, .launch_s
 // difference.
 inline constexpr Expectation kWgmmaExpectation = {.of_gemm = 0.65, .launch_seconds = 6e-6};
 
-// A second launch reads the prefix. An estimated 2 us of partial results cross the L2 cache.
-inline constexpr Expectation kTogetherExpectation = {.of_gemm = 0.43, .launch_seconds = 11e-6};
+// An estimated 2 us of partial results cross the L2 cache.
+inline constexpr Expectation kTogetherExpectation = {.of_gemm = 0.43, .launch_seconds = 8e-6};
 // With an fp8 cache, a byte of the cache takes three times as many instructions, so less of the
 // read bandwidth is expected, and of a prefill, whose limit they are, half the speed
 // (docs/evidence/gpu-predictions.md).

@@ -62,8 +62,7 @@ ModelInput MakeIdleInput(int64_t num_tokens, int64_t seq_len, int64_t num_logit_
   return input;
 }
 
-ModelInput MakeSharingInput(int64_t num_seqs, int64_t num_sharing, int32_t token,
-                            const KvCache& cache) {
+ModelInput MakeSharingInput(int64_t num_seqs, int32_t token, const KvCache& cache) {
   constexpr auto kNumKeys = static_cast<int32_t>(kernels::AttentionPattern::kTileKeys);
   ModelInput input = MakeIdleInput(num_seqs, 1, num_seqs, token, cache);
   input.positions.assign(input.positions.size(), kNumKeys);
@@ -72,9 +71,9 @@ ModelInput MakeSharingInput(int64_t num_seqs, int64_t num_sharing, int32_t token
     group.max_blocks_per_seq = base::CeilDiv(kNumKeys + 1, cache.shape().block_size);
     group.block_table.assign(static_cast<size_t>(num_seqs * group.max_blocks_per_seq), 0);
   }
-  input.shared_seqs.resize(static_cast<size_t>(num_sharing));
+  input.shared_seqs.resize(static_cast<size_t>(num_seqs));
   std::iota(input.shared_seqs.begin(), input.shared_seqs.end(), 0);
-  input.shared_keys = {{.count = static_cast<int32_t>(num_sharing), .num_keys = kNumKeys}};
+  input.shared_keys = {{.count = static_cast<int32_t>(num_seqs), .num_keys = kNumKeys}};
   return input;
 }
 

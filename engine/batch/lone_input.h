@@ -24,10 +24,9 @@ ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position
 ModelInput MakeIdleInput(int64_t num_tokens, int64_t seq_len, int64_t num_logit_rows, int32_t token,
                          const KvCache& cache);
 
-// Returns the input of a step of `num_seqs` decodes, each of one `token`, of which the first
-// `num_sharing` share as few keys as decodes can share. All keys that they read are in block 0 of
-// each KV group, and no K and V are written.
-ModelInput MakeSharingInput(int64_t num_seqs, int64_t num_sharing, int32_t token,
-                            const KvCache& cache);
+// Returns the input of a step of `num_seqs` decodes, each of one `token`, which share as few keys
+// as decodes can share. All keys that they read are in block 0 of each KV group, and no K and V are
+// written.
+ModelInput MakeSharingInput(int64_t num_seqs, int32_t token, const KvCache& cache);
 
 }  // namespace quire::engine

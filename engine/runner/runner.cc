@@ -124,10 +124,7 @@ absl::Status Runner::WarmUpEverySize(int32_t token) {
   for (int64_t size = 0; size < limits_.max_seqs;) {
     size = DecodeBucket(size + 1, limits_.max_seqs);
     RETURN_IF_ERROR(run(size, 1));
-    if (!shares || size < 2) continue;
-    // A backend may have one recording where few decodes share keys, and one where many do.
-    RETURN_IF_ERROR(forward(MakeSharingInput(size, 2, token, cache_)));
-    RETURN_IF_ERROR(forward(MakeSharingInput(size, size, token, cache_)));
+    if (shares && size >= 2) RETURN_IF_ERROR(forward(MakeSharingInput(size, token, cache_)));
   }
   const int64_t most_tokens =
       std::min(limits_.max_tokens, limits_.max_seqs * limits_.max_model_len);

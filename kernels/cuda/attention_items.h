@@ -51,19 +51,29 @@ struct AttentionMerge {
   int32_t shared_rows = 0;
 };
 
-// The possible numbers of row tiles in an item. A row tile has up to 16 rows. In a step, all items
-// of a sequence have the same number of row tiles. This number does not depend on the other
-// sequences of the batch.
+// The possible numbers of row tiles with which AttnKernel (paged_attention.cuh) processes an item.
+// A row tile has up to 16 rows.
 inline constexpr int32_t kAttentionRowTiles[] = {1, 2, 4};
+inline constexpr int32_t kMostItemRows = 64;
 // The row tiles of an item of PrefillAttnKernel (prefill_attention.cuh), which processes chunks of
 // prompts on devices that have it.
 inline constexpr int32_t kPrefillRowTiles = 8;
 
-// Returns the number of keys that a thread block loads as one tile. Wide heads have fewer keys per
-// tile, so that all pipeline stages fit into shared memory, and the scores into registers.
-constexpr int32_t AttentionTileKeys(int32_t head_dim, int32_t row_tiles = 1) {
-  return (row_tiles == kPrefillRowTiles ? 128 : 64) / (head_dim > 128 ? 2 : 1);
+// Returns the smallest element of kAttentionRowTiles whose tiles hold the rows of an item, of which
+// it has at most kMostItemRows. Heads wider than 128 need at least two row tiles: with one, each of
+// the four warps of a block would get only 8 of the 32 keys of a tile, and a warp needs 16
+// (AttnShape).
+constexpr int32_t ItemRowTiles(int32_t num_rows, int32_t head_dim) {
+  if (num_rows <= 16 && head_dim <= 128) return 1;
+  return num_rows <= 32 ? 2 : 4;
 }
+
+// Returns the number of keys that a thread block of AttnKernel loads as one tile. Wide heads have
+// fewer keys per tile, so that all pipeline stages fit into shared memory, and the scores into
+// registers.
+constexpr int32_t AttentionTileKeys(int32_t head_dim) { return head_dim > 128 ? 32 : 64; }
+// As AttentionTileKeys, for PrefillAttnKernel.
+constexpr int32_t PrefillTileKeys(int32_t head_dim) { return 2 * AttentionTileKeys(head_dim); }
 
 // The fewest tiles in the range of a block, unless all units are shorter. Shorter ranges would keep
 // more blocks busy, but the merge would cost more than they save (FlashAttention-3 has the same

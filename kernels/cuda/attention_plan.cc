@@ -11,21 +11,12 @@
 namespace quire::kernels::cuda {
 namespace {
 
-// Returns the smallest element of kAttentionRowTiles whose tiles of 16 rows hold `rows` rows, or
-// the largest element if none does. Heads wider than 128 need at least two row tiles: with one,
-// each of the four warps of a block would get only 8 of the 32 keys of a tile, and a warp needs 16
-// (AttnShape).
-int32_t RowTiles(int64_t rows, int32_t head_dim) {
-  for (const int32_t row_tiles : kAttentionRowTiles) {
-    if (16 * row_tiles >= rows && (head_dim <= 128 || row_tiles > 1)) return row_tiles;
-  }
-  return kAttentionRowTiles[std::size(kAttentionRowTiles) - 1];
-}
-
 using base::CeilDiv;
 
-// Returns the number of row tiles of every unit of a fixed split.
-int32_t FixedSplitRowTiles(int32_t head_dim) { return RowTiles(1, head_dim); }
+// Returns the most rows of a unit that AttnKernel computes.
+int32_t MostUnitRows(int32_t head_dim, const AttentionPlanOptions& options) {
+  return options.fixed_split ? 16 * ItemRowTiles(1, head_dim) : kMostItemRows;
+}
 
 // Returns the tiles from one cut of a fixed split to the next.
 int32_t PieceTiles(int32_t head_dim, const AttentionPlanOptions& options) {
@@ -53,7 +44,7 @@ int32_t NumTiles(const AttentionItem& item, int32_t tile_keys) {
 int64_t MostPieces(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
   // A unit has up to unit_rows queries, the first of which sees up to MostKept keys. Such a run of
   // keys may begin and end inside a piece.
-  const int64_t unit_rows = 16 * FixedSplitRowTiles(args.heads.value_dim);
+  const int64_t unit_rows = MostUnitRows(args.heads.value_dim, options);
   const int64_t seen = args.pattern.MostKept(args.most_context_len) + unit_rows;
   const int64_t keys = options.fixed_split_keys;
   return std::min(CeilDiv(args.most_context_len, keys), CeilDiv(seen, keys) + 1);
@@ -62,7 +53,7 @@ int64_t MostPieces(const AttentionPlanArgs& args, const AttentionPlanOptions& op
 // LargestPlan for a fixed split.
 PlanSizes LargestFixedSplit(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
   const int64_t group = args.heads.num_heads / args.heads.num_kv_heads;
-  const int64_t unit_rows = 16 * FixedSplitRowTiles(args.heads.value_dim);
+  const int64_t unit_rows = MostUnitRows(args.heads.value_dim, options);
   const int64_t pieces = MostPieces(args, options);
   const int64_t units =
       args.heads.num_kv_heads * (args.most_seqs + CeilDiv(args.most_tokens * group, unit_rows));
@@ -89,19 +80,19 @@ PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions&
   // have at least 64 rows.
   const int64_t group = args.heads.num_heads / args.heads.num_kv_heads;
   const int64_t units =
-      args.heads.num_kv_heads * (args.most_seqs + CeilDiv(args.most_tokens * group, 64));
+      args.heads.num_kv_heads * (args.most_seqs + CeilDiv(args.most_tokens * group, kMostItemRows));
   PlanSizes sizes = {.items = units, .merges = units};
-  const auto add_part = [&](int32_t row_tiles, int32_t grid_size) {
+  const auto add_part = [&](int32_t most_rows, int32_t grid_size) {
     // Each block but the first may begin with a cut, and a unit that is cut c times has c + 1
     // pieces.
     const int64_t most_cuts = grid_size - 1;
     sizes.items += most_cuts;
     ++sizes.parts;
     sizes.block_starts += grid_size + 1;
-    sizes.partial_rows += 2 * most_cuts * 16 * row_tiles;
+    sizes.partial_rows += 2 * most_cuts * most_rows;
   };
-  for (const int32_t row_tiles : kAttentionRowTiles) add_part(row_tiles, options.grid_size);
-  if (options.prefill_grid_size > 0) add_part(kPrefillRowTiles, options.prefill_grid_size);
+  add_part(kMostItemRows, options.grid_size);
+  if (options.prefill_grid_size > 0) add_part(16 * kPrefillRowTiles, options.prefill_grid_size);
   if (options.shares_keys && SharedUnits::Supports(args.key())) {
     // A decode's row has a partial result in its own unit and one in a shared unit, cut or not.
     const int64_t own_units = args.heads.num_kv_heads * args.most_seqs;
@@ -155,18 +146,18 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   shared_.Clear();
   SetStep(args);
   fixed_launches_ = args.fixed_launches;
+  most_unit_rows_ = MostUnitRows(value_dim(), options);
   if (options.shares_keys && SharedUnits::Supports(args.key())) shared_.Build(args);
   if (fixed_launches_ && !args.pattern.has_holes() && shared_.empty()) {
     return SizeDecodes(args, options);
   }
-  int64_t num_units = 0;
-  for (const int32_t row_tiles : kAttentionRowTiles) {
-    ASSIGN_OR_RETURN(const int64_t added, AddParts(row_tiles, options));
-    num_units += added;
-  }
+  std::vector<AttentionItem> units = Units(/*prefill=*/false, options);
+  const int64_t num_units = std::ssize(units);
+  shared_.AddTo(units);
+  RETURN_IF_ERROR(AddParts(units, /*prefill=*/false, options));
   AttentionPlanOptions prefill = options;
   prefill.grid_size = options.prefill_grid_size;
-  RETURN_IF_ERROR(AddParts(kPrefillRowTiles, prefill).status());
+  RETURN_IF_ERROR(AddParts(Units(/*prefill=*/true, options), /*prefill=*/true, prefill));
   if (!shared_.empty()) {
     for (AttentionMerge& merge : merges_) shared_.Complete(merge);
   }
@@ -177,31 +168,25 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> CudaAttentionPlan::AddParts(int32_t row_tiles,
-                                                    const AttentionPlanOptions& options) {
-  std::vector<AttentionItem> units = Units(row_tiles, options);
-  const int64_t num_own = std::ssize(units);
-  if (!shared_.empty() && shared_.row_tiles() == row_tiles) shared_.AddTo(units);
-  if (units.empty()) return 0;
+absl::Status CudaAttentionPlan::AddParts(const std::vector<AttentionItem>& units, bool prefill,
+                                         const AttentionPlanOptions& options) {
+  if (units.empty()) return absl::OkStatus();
   const size_t first_part = parts_.size();
   if (options.fixed_split) {
-    RETURN_IF_ERROR(CutAtFixedKeys(units, row_tiles, options));
+    RETURN_IF_ERROR(CutAtFixedKeys(units, options));
   } else {
-    Part& part = parts_.emplace_back(Part{.row_tiles = row_tiles});
+    Part& part = parts_.emplace_back(Part{.prefill = prefill});
     RETURN_IF_ERROR(CutEqually(units, options, part));
   }
   for (size_t i = first_part; i < parts_.size(); ++i) parts_[i].room = std::ssize(parts_[i].items);
-  return num_own;
+  return absl::OkStatus();
 }
 
 absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanArgs& args,
                                             const AttentionPlanOptions& options) {
-  const int32_t row_tiles =
-      options.fixed_split ? FixedSplitRowTiles(value_dim()) : RowTiles(group(), value_dim());
   const int32_t tile_keys = AttentionTileKeys(value_dim());
   DecodePlan& plan = decodes_.emplace(DecodePlan{
-      .units = {.num_kv_heads = num_kv_heads(), .group = group(), .most_rows = 16 * row_tiles},
-      .row_tiles = row_tiles,
+      .units = {.num_kv_heads = num_kv_heads(), .group = group(), .most_rows = most_unit_rows_},
       .grid_size = options.grid_size,
       .fixed_split_tiles = options.fixed_split ? PieceTiles(value_dim(), options) : 0});
   int64_t num_items = 0, num_partial_items = 0;
@@ -243,13 +228,8 @@ void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, int64_t
   if (!shared_.empty()) {
     // Sizes that no sharing of these sequences exceeds, so that one recording serves all of it.
     const int64_t most_cuts = options.grid_size - 1;
-    for (Part& part : parts_) {
-      part.room = most_cuts;
-      if (part.row_tiles == RowTiles(group(), value_dim())) part.room += num_units;
-      if (part.row_tiles == shared_.row_tiles()) part.room += num_units;
-    }
-    num_partial_rows_ = static_cast<int32_t>(2 * num_units * group() +
-                                             most_cuts * (group() + 16 * shared_.row_tiles()));
+    for (Part& part : parts_) part.room = 2 * num_units + most_cuts;
+    num_partial_rows_ = static_cast<int32_t>(2 * num_units * group() + most_cuts * kMostItemRows);
     return;
   }
   constexpr int32_t kLimit = 1 << 30;  // a larger number would overflow
@@ -260,9 +240,7 @@ void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, int64_t
 
 int32_t CudaAttentionPlan::most_merge_rows() const {
   if (decodes_) return decodes_->units.rows();
-  if (fixed_launches_) {  // a sequence has group() rows, a unit at most 16 * row_tiles
-    return parts_.empty() ? 0 : std::min(group(), 16 * parts_.back().row_tiles);
-  }
+  if (fixed_launches_) return std::min(group(), most_unit_rows_);  // a sequence has group() rows
   int32_t rows = 0;
   for (const AttentionMerge& merge : merges_) rows = std::max(rows, merge.num_rows);
   return rows;
@@ -286,29 +264,25 @@ void CudaAttentionPlan::ListTiles(AttentionItem& unit) {
 
 // A decode stays with AttnKernel, whatever its number of heads: its time is that of reading the
 // keys, and its plan is made on the device.
-int32_t CudaAttentionPlan::RowTilesOf(int64_t seq, const AttentionPlanOptions& options) const {
-  if (options.fixed_split) return FixedSplitRowTiles(value_dim());
+bool CudaAttentionPlan::IsPrefill(int64_t seq, const AttentionPlanOptions& options) const {
   const int64_t num_rows = int64_t{query_len(seq)} * group();
-  constexpr int32_t kMost = kAttentionRowTiles[std::size(kAttentionRowTiles) - 1];
-  if (options.prefill_grid_size > 0 && query_len(seq) > 1 && num_rows > 16 * kMost) {
-    return kPrefillRowTiles;
-  }
-  return RowTiles(num_rows, value_dim());
+  return options.prefill_grid_size > 0 && query_len(seq) > 1 && num_rows > kMostItemRows;
 }
 
-std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles,
+std::vector<AttentionItem> CudaAttentionPlan::Units(bool prefill,
                                                     const AttentionPlanOptions& options) {
+  const int32_t most_rows = prefill ? 16 * kPrefillRowTiles : most_unit_rows_;
   std::vector<AttentionItem> units;
   for (int64_t seq = 0; seq < num_seqs(); ++seq) {
     const int32_t num_rows = query_len(seq) * group();
-    if (num_rows == 0 || RowTilesOf(seq, options) != row_tiles) continue;
+    if (num_rows == 0 || IsPrefill(seq, options) != prefill) continue;
     const int32_t first_position = context_len(seq) - query_len(seq);
     for (int32_t kv_head = 0; kv_head < num_kv_heads(); ++kv_head) {
-      for (int32_t first_row = 0; first_row < num_rows; first_row += 16 * row_tiles) {
+      for (int32_t first_row = 0; first_row < num_rows; first_row += most_rows) {
         AttentionItem unit{.seq = static_cast<int32_t>(seq),
                            .kv_head = kv_head,
                            .first_row = first_row,
-                           .num_rows = std::min(16 * row_tiles, num_rows - first_row),
+                           .num_rows = std::min(most_rows, num_rows - first_row),
                            .first_position = first_position};
         const int32_t last_row = first_row + unit.num_rows - 1;
         unit.key_begin =
@@ -326,7 +300,7 @@ std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles,
 absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
                                           const std::vector<int32_t>& cuts,
                                           const AttentionPlanOptions& options, Part& part) {
-  const int32_t tile_keys = AttentionTileKeys(value_dim(), part.row_tiles);
+  const int32_t tile_keys = TileKeys(part);
   const auto num_items = static_cast<int32_t>(cuts.size()) - 1;
   const int32_t first_partial = next_partial_row_;
   const bool is_shared = unit.first_member >= 0;
@@ -370,7 +344,7 @@ absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
 
 absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& units,
                                            const AttentionPlanOptions& options, Part& part) {
-  const int32_t tile_keys = AttentionTileKeys(value_dim(), part.row_tiles);
+  const int32_t tile_keys = TileKeys(part);
   int64_t total = 0;
   int32_t longest = 0;
   for (const AttentionItem& unit : units) {
@@ -400,14 +374,13 @@ absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& uni
 }
 
 absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>& units,
-                                               int32_t row_tiles,
                                                const AttentionPlanOptions& options) {
   const int32_t piece_tiles = PieceTiles(value_dim(), options);
   for (size_t i = 0; i < units.size(); ++i) {
     const std::vector<int32_t> cuts = FixedCuts(units[i], piece_tiles);
     const int64_t partial_rows = (std::ssize(cuts) - 1) * units[i].num_rows;
     if (i == 0 || next_partial_row_ + partial_rows > options.part_rows) {
-      parts_.push_back({.row_tiles = row_tiles});
+      parts_.emplace_back();
       next_partial_row_ = 0;
     }
     Part& part = parts_.back();
@@ -441,7 +414,7 @@ std::vector<int32_t> CudaAttentionPlan::FixedCuts(const AttentionItem& unit,
 }
 
 void CudaAttentionPlan::StartBlocks(int32_t grid_size, Part& part) const {
-  const int32_t tile_keys = AttentionTileKeys(value_dim(), part.row_tiles);
+  const int32_t tile_keys = TileKeys(part);
   int64_t total = 0;
   for (const AttentionItem& item : part.items) total += NumTiles(item, tile_keys);
   // Block b takes items until blocks 0 .. b together have at least (b + 1) * range tiles.

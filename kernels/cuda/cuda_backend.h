@@ -47,9 +47,9 @@ struct CudaBackendOptions {
 };
 
 // The value of shared_prefix_bytes with BackendOptions::cuda_shared_prefix. A step with shared keys
-// has one launch more in each layer and a larger merge. An H200 reads 20 MiB in 5 us, which is an
-// estimate of what both cost together; no GPU has measured it.
-inline constexpr int64_t kWorthwhileSharedBytes = int64_t{20} << 20;
+// has a larger merge in each layer. An H200 reads 8 MiB in 2 us, which is an estimate of what that
+// costs; no GPU has measured it.
+inline constexpr int64_t kWorthwhileSharedBytes = int64_t{8} << 20;
 
 // Returns the kernel of chunks of prompts that BackendOptions::cuda_attention names.
 absl::StatusOr<PrefillAttention> PrefillAttentionNamed(std::string_view name);

@@ -11,15 +11,14 @@ namespace quire::kernels::cuda {
 template <typename T>
 struct Fp8AttnInstance {
   int64_t head_dim;
-  int32_t row_tiles;
   int64_t shared_bytes;
   void (*kernel)(AttnParams<T>);
   float factor;  // the kernel's scores and output are to be multiplied by it (attn_fp8.cuh)
 };
 
-// Returns the instance for a head_dim and a number of row tiles, or null if there is none. T is
-// Bf16 or F16; both have the same instances.
+// Returns the instance for a head_dim, or null if there is none. T is Bf16 or F16; both have the
+// same instances.
 template <typename T>
-const Fp8AttnInstance<T>* FindFp8Attention(int64_t head_dim, int32_t row_tiles);
+const Fp8AttnInstance<T>* FindFp8Attention(int64_t head_dim);
 
 }  // namespace quire::kernels::cuda

@@ -21,39 +21,28 @@ namespace {
 
 template <typename T>
 struct Instance {
-  int32_t head_dim, row_tiles;
+  int32_t head_dim;
   bool listed;
   int64_t shared_bytes;
   void (*kernel)(AttnParams<T>);
 };
 
-template <typename T, int kHeadDim, int kRowTiles, bool kListed = false>
-constexpr Instance<T> kInstance = {kHeadDim, kRowTiles, kListed,
-                                   AttnShape<kHeadDim, kRowTiles>::kSharedBytes,
-                                   &AttnKernel<T, kHeadDim, kRowTiles, kListed>};
+template <typename T, int kHeadDim, bool kListed = false>
+constexpr Instance<T> kInstance = {kHeadDim, kListed, AttnShape<kHeadDim, 4>::kSharedBytes,
+                                   &AttnKernel<T, kHeadDim, kListed>};
 
-// All instances for one element type. The two types have 46 kernels in total; resources_test.py
-// allows at most 64. AttentionReference computes all other shapes. Only head_dim 128 has instances
-// with lists of tiles, because the models that need lists have this head_dim.
+// All instances for one element type. AttentionReference computes all other shapes. Only head_dim
+// 128 has an instance with lists of tiles, because the models that need lists have this head_dim.
 template <typename T>
 constexpr Instance<T> kInstances[] = {
-    kInstance<T, 32, 1>,        kInstance<T, 32, 2>,        kInstance<T, 32, 4>,
-    kInstance<T, 64, 1>,        kInstance<T, 64, 2>,        kInstance<T, 64, 4>,
-    kInstance<T, 80, 1>,        kInstance<T, 80, 2>,        kInstance<T, 80, 4>,
-    kInstance<T, 96, 1>,        kInstance<T, 96, 2>,        kInstance<T, 96, 4>,
-    kInstance<T, 112, 1>,       kInstance<T, 112, 2>,       kInstance<T, 112, 4>,
-    kInstance<T, 128, 1>,       kInstance<T, 128, 2>,       kInstance<T, 128, 4>,
-    kInstance<T, 256, 2>,       kInstance<T, 256, 4>,       kInstance<T, 128, 1, true>,
-    kInstance<T, 128, 2, true>, kInstance<T, 128, 4, true>,
+    kInstance<T, 32>,  kInstance<T, 64>,  kInstance<T, 80>,  kInstance<T, 96>,
+    kInstance<T, 112>, kInstance<T, 128>, kInstance<T, 256>, kInstance<T, 128, true>,
 };
 
 template <typename T>
-const Instance<T>* Find(int64_t head_dim, int32_t row_tiles, const AttentionPattern& pattern) {
+const Instance<T>* Find(int64_t head_dim, const AttentionPattern& pattern) {
   for (const Instance<T>& instance : kInstances<T>) {
-    if (instance.head_dim == head_dim && instance.row_tiles == row_tiles &&
-        instance.listed == pattern.has_holes()) {
-      return &instance;
-    }
+    if (instance.head_dim == head_dim && instance.listed == pattern.has_holes()) return &instance;
   }
   return nullptr;
 }
@@ -61,7 +50,7 @@ const Instance<T>* Find(int64_t head_dim, int32_t row_tiles, const AttentionPatt
 // Returns true if layers of this key have kernels for a cache of `cache_dtype`, which is fp8.
 bool ReadsFp8(DType cache_dtype, const AttentionPlanKey& layer) {
   return cache_dtype == DType::kF8E4M3 && !layer.pattern.has_holes() &&
-         FindFp8Attention<Bf16>(layer.heads.key_dim, 4) != nullptr;
+         FindFp8Attention<Bf16>(layer.heads.key_dim) != nullptr;
 }
 
 constexpr int64_t kMostBlockBytes = std::numeric_limits<uint32_t>::max();  // AttnParams
@@ -87,10 +76,9 @@ absl::Status PagedAttentionOp::Check(const Device& device, PrefillAttention pref
 }
 
 bool PagedAttentionOp::Supports(DType dtype, const AttentionPlanKey& layer) {
-  // Every supported head_dim has an instance with 4 row tiles.
   return (dtype == DType::kBF16 || dtype == DType::kF16) &&
          layer.heads.key_dim == layer.heads.value_dim &&
-         Find<Bf16>(layer.heads.key_dim, 4, layer.pattern) != nullptr;
+         Find<Bf16>(layer.heads.key_dim, layer.pattern) != nullptr;
 }
 
 bool PagedAttentionOp::SupportsCache(DType query_dtype, DType cache_dtype,
@@ -108,7 +96,7 @@ absl::Status PagedAttentionOp::Grow(absl::StatusOr<DeviceBuffer> (Device::*alloc
 
 absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanArgs& args) {
   const int32_t head_dim = args.heads.key_dim;
-  const Instance<Bf16>* const instance = Find<Bf16>(head_dim, 4, args.pattern);
+  const Instance<Bf16>* const instance = Find<Bf16>(head_dim, args.pattern);
   if (instance == nullptr || head_dim != args.heads.value_dim) {
     return WantGot(
         "plan", "a pattern, and keys and values of one head_dim, with a tensor core kernel",
@@ -118,9 +106,8 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   UploadedPlan& uploaded = plans_[{args.key(), fp8}];
   const bool is_first = uploaded.grid_size == 0;
   if (is_first) {
-    // Up to two blocks share a multiprocessor. All instances of a head_dim and a type of cache need
-    // the same memory.
-    const Fp8AttnInstance<Bf16>* const of_fp8 = FindFp8Attention<Bf16>(head_dim, 4);
+    // Up to two blocks share a multiprocessor. Both element types need the same memory.
+    const Fp8AttnInstance<Bf16>* const of_fp8 = FindFp8Attention<Bf16>(head_dim);
     ASSIGN_OR_RETURN(const int blocks, BlocksPerSm(device_,
                                                    {.block = {kAttnThreads},
                                                     .shared_bytes = fp8 ? of_fp8->shared_bytes
@@ -197,7 +184,7 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   uploaded.parts.clear();
   for (const CudaAttentionPlan::Part& part : plan.parts()) {
     const AttentionItem* const items = place(part.items, part.room);
-    uploaded.parts.push_back({.row_tiles = part.row_tiles,
+    uploaded.parts.push_back({.prefill = part.prefill,
                               .num_blocks = std::ssize(part.block_starts) - 1,
                               .items = items,
                               .block_starts = place_all(part.block_starts),
@@ -236,8 +223,7 @@ absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, Uploa
       .tile_keys = AttentionTileKeys(args.heads.value_dim),
       .grid_size = plan.grid_size,
       .fixed_split_tiles = plan.fixed_split_tiles};
-  uploaded.parts = {{.row_tiles = plan.row_tiles,
-                     .num_blocks = plan.grid_size,
+  uploaded.parts = {{.num_blocks = plan.grid_size,
                      .items = params.items,
                      .block_starts = params.block_starts,
                      .num_merges = num_merges}};
@@ -334,7 +320,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
   const auto* const keys = args.kv_cache.keys.data<const std::byte>();
   const auto* const values = args.kv_cache.values.data<const std::byte>();
   float scale = args.soft_cap > 0.0f ? args.scale / args.soft_cap : args.scale * kLog2E;
-  if (fp8) scale *= FindFp8Attention<T>(head_dim, 4)->factor;
+  if (fp8) scale *= FindFp8Attention<T>(head_dim)->factor;
   AttnParams<T> params = {
       .out = args.out.data<T>(),
       .query = args.query.data<T>(),
@@ -359,7 +345,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .pattern = args.pattern,
       .scale = scale,
       .soft_cap = args.soft_cap,
-      .value_factor = fp8 ? FindFp8Attention<T>(head_dim, 4)->factor : 1.0f};
+      .value_factor = fp8 ? FindFp8Attention<T>(head_dim)->factor : 1.0f};
   AttnMergeParams<T> merge = {.out = params.out,
                               .partial_out = partial_out,
                               .partial_lse = partial_lse,
@@ -381,12 +367,12 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
                      .shared_bytes = instance.shared_bytes},
                     instance.kernel, params);
     };
-    if (part.row_tiles == kPrefillRowTiles) {
+    if (part.prefill) {
       RETURN_IF_ERROR(LaunchPrefill(args, part, params));
     } else if (fp8) {
-      RETURN_IF_ERROR(launch(*FindFp8Attention<T>(head_dim, part.row_tiles)));
+      RETURN_IF_ERROR(launch(*FindFp8Attention<T>(head_dim)));
     } else {
-      RETURN_IF_ERROR(launch(*Find<T>(head_dim, part.row_tiles, args.pattern)));
+      RETURN_IF_ERROR(launch(*Find<T>(head_dim, args.pattern)));
     }
     if (plan.num_partial_rows() == 0 || part.num_merges == 0) continue;
     RETURN_IF_ERROR(Launch(device_,
@@ -418,7 +404,7 @@ void PagedAttentionOp::AppendLaunchKey(const AttentionPlan& plan, std::vector<in
   }
   key.push_back(std::ssize(uploaded->plan.parts()));  // none if the device makes the plan
   for (const CudaAttentionPlan::Part& part : uploaded->plan.parts()) {
-    key.push_back(part.row_tiles);
+    key.push_back(part.prefill ? 1 : 0);
     key.push_back(part.room);
     key.push_back(part.num_merges);
   }

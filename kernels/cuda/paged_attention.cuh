@@ -6,7 +6,8 @@
 // the block. cp.async copies the keys and values of an item to shared memory in tiles
 // (attn_tiles.cuh). A warp keeps 16 rows of Q, their scores and their output in registers.
 //
-// Each instance of the kernel processes items of up to 1, 2 or 4 tiles of 16 rows:
+// An item has up to 1, 2 or 4 tiles of 16 rows (ItemRowTiles). The kernel has code of its own for
+// each of these sizes, so that one launch processes all items of a step:
 //   1: all four warps have the same rows. Each takes a quarter of the keys of every tile.
 //   2: two warps have the same rows. Each takes half of the keys of every tile.
 //   4: each warp has different rows and takes all keys of every tile.
@@ -101,15 +102,28 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
   }
 }
 
-template <typename T, int kHeadDim, int kRowTiles, bool kListed>
-__global__ void __launch_bounds__(kAttnThreads, 2)
-    AttnKernel(const __grid_constant__ AttnParams<T> p) {
+// Processes the work items of the block.
+template <typename T, int kHeadDim, bool kListed, typename Cache = T>
+__device__ __forceinline__ void AttendItems(const AttnParams<T>& p) {
   const int last_item = p.block_starts[blockIdx.x + 1];
   for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {
     const AttentionItem item = p.items[i];
-    AttendItem<T, kHeadDim, kRowTiles, kListed>(p, item);
+    const int row_tiles = ItemRowTiles(item.num_rows, kHeadDim);
+    if (row_tiles == 4) {
+      AttendItem<T, kHeadDim, 4, kListed, Cache>(p, item);
+    } else if (kHeadDim > 128 || row_tiles == 2) {
+      AttendItem<T, kHeadDim, 2, kListed, Cache>(p, item);
+    } else if constexpr (kHeadDim <= 128) {
+      AttendItem<T, kHeadDim, 1, kListed, Cache>(p, item);
+    }
   }
   GridDependencyLaunch();
+}
+
+template <typename T, int kHeadDim, bool kListed>
+__global__ void __launch_bounds__(kAttnThreads, 2)
+    AttnKernel(const __grid_constant__ AttnParams<T> p) {
+  AttendItems<T, kHeadDim, kListed>(p);
 }
 
 }  // namespace quire::kernels::cuda

@@ -69,7 +69,7 @@ class PagedAttentionOp {
     size_t last_staging = 0;
     DeviceBuffer memory;
     struct Part {
-      int32_t row_tiles = 0;
+      bool prefill = false;
       int64_t num_blocks = 0;
       const AttentionItem* items = nullptr;
       const int32_t* block_starts = nullptr;

@@ -26,7 +26,7 @@ struct PrefillShape {
   static constexpr int kRows = 16 * kPrefillRowTiles;
   static constexpr int kWarpsForRows = kPrefillRowTiles;
   static constexpr int kWarpsForKeys = 1;
-  static constexpr int kKeys = AttentionTileKeys(kHeadDim, kPrefillRowTiles);
+  static constexpr int kKeys = PrefillTileKeys(kHeadDim);
   static constexpr int kKeyTiles = kKeys / 8;
   static constexpr int kStages = 2;
   static constexpr int kPieces = kHeadDim / 64;

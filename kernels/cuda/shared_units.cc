@@ -1,21 +1,15 @@
 #include "kernels/cuda/shared_units.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace quire::kernels::cuda {
-namespace {
-
-constexpr int32_t kMostRows = 16 * kAttentionRowTiles[std::size(kAttentionRowTiles) - 1];
-
-}  // namespace
 
 bool SharedUnits::Supports(const AttentionPlanKey& layer) {
   return !layer.pattern.has_holes() && MostMembers(layer) >= 2;
 }
 
 int32_t SharedUnits::MostMembers(const AttentionPlanKey& layer) {
-  return kMostRows / (layer.heads.num_heads / layer.heads.num_kv_heads);
+  return kMostItemRows / (layer.heads.num_heads / layer.heads.num_kv_heads);
 }
 
 void SharedUnits::Clear() {
@@ -37,7 +31,6 @@ void SharedUnits::Build(const AttentionPlanArgs& args) {
   for (const int32_t query_len : args.query_lens) tokens.push_back(tokens.back() + query_len);
   ends_.assign(args.query_lens.size(), 0);
   member_of_.assign(args.query_lens.size(), -1);
-  int32_t most_rows = 0;
   std::vector<int32_t> seqs;
   for (const SharedKeys& keys : args.shared_keys) {
     seqs.clear();
@@ -65,16 +58,12 @@ void SharedUnits::Build(const AttentionPlanArgs& args) {
         chunk.seq = seq;  // only its table is known to have the block of the key
       }
       chunk.last_position = std::max(chunk.last_position, position);
-      most_rows = std::max(most_rows, chunk.num_members * group_);
       ends_[static_cast<size_t>(seq)] = keys.num_keys;
       member_of_[static_cast<size_t>(seq)] = static_cast<int32_t>(members_.size());
       members_.push_back({.token = tokens[static_cast<size_t>(seq)], .position = position});
       chunk_of_.push_back(static_cast<int32_t>(chunks_.size()) - 1);
     }
   }
-  // All units of a step have the same number of row tiles, and it is one of two numbers, so that
-  // few recordings serve all steps.
-  row_tiles_ = most_rows > 32 ? 4 : 2;
   pieces_.assign(chunks_.size() * static_cast<size_t>(num_kv_heads_), {});
 }
 

@@ -30,8 +30,6 @@ class SharedUnits {
   void Clear();
 
   bool empty() const { return members_.empty(); }
-  // Returns the row tiles of all units of the step.
-  int32_t row_tiles() const { return row_tiles_; }
   const std::vector<SharedMember>& members() const { return members_; }
   // Returns the first key that the sequence's own units read, or 0 if it shares no keys.
   int32_t EndOf(int32_t seq) const { return empty() ? 0 : ends_[static_cast<size_t>(seq)]; }
@@ -55,7 +53,7 @@ class SharedUnits {
     int32_t partial = 0, num_items = 0;
   };
 
-  int32_t num_kv_heads_ = 0, group_ = 1, row_tiles_ = 0;
+  int32_t num_kv_heads_ = 0, group_ = 1;
   std::vector<SharedMember> members_;
   std::vector<int32_t> chunk_of_;  // by member
   std::vector<Chunk> chunks_;

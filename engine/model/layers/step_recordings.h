@@ -23,7 +23,7 @@ class StepRecordings {
   absl::Status Run(kernels::Backend& backend, const std::vector<int64_t>& key,
                    absl::FunctionRef<absl::Status()> enqueue);
 
-  // A server of 256 sequences has 35 sizes of decode steps, and of each three recordings if decodes
+  // A server of 256 sequences has 35 sizes of decode steps, and of each two recordings if decodes
   // share keys.
   static constexpr size_t kMostRecordings = 128;
 

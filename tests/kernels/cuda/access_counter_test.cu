@@ -141,18 +141,19 @@ void ExpectNoConflicts(kernels::DType cache_dtype, int32_t head_dim, int32_t num
   }
   EXPECT_GT(num_loads, 0);
   EXPECT_GT(num_copies, 0);
-  // With four row tiles, each warp has its rows for itself and exchanges nothing.
-  EXPECT_EQ(num_stores > 0, num_heads <= 64);
+  // With 60 heads, all items have four row tiles. Then each warp has its rows for itself and
+  // exchanges nothing.
+  EXPECT_EQ(num_stores > 0, num_heads < 60);
 }
 
 TEST(AccessCounterTest, AttentionHasNoBankConflicts) {
   for (const int32_t head_dim : {32, 64, 80, 96, 112, 128, 256}) {
-    for (const int32_t num_heads : {4, 17, 71}) {
+    for (const int32_t num_heads : {4, 17, 60}) {
       ExpectNoConflicts(kernels::DType::kBF16, head_dim, num_heads);
     }
   }
   for (const int32_t head_dim : {64, 128, 256}) {
-    for (const int32_t num_heads : {4, 17, 71}) {
+    for (const int32_t num_heads : {4, 17, 60}) {
       ExpectNoConflicts(kernels::DType::kF8E4M3, head_dim, num_heads);
     }
   }

@@ -86,38 +86,49 @@ TEST(AttentionPathTest, ALargerPlanLeavesAlonePlansInFlight) {
   EXPECT_TRUE(backend->Synchronize().ok()) << backend->Synchronize();
 }
 
-// Counts the launches of PrefillAttnKernel, the only kernel with its block size here.
-class PrefillCounter final : public emulator::EmulatedDevice {
+struct AttentionLaunches {
+  int mma = 0, prefill = 0;
+};
+
+// Counts the launches of attention. PrefillAttnKernel is the only kernel with its block size here,
+// and of those with another, AttnKernel is the only one with shared memory.
+class LaunchCounter final : public emulator::EmulatedDevice {
  public:
-  explicit PrefillCounter(int& num_prefills) : num_prefills_(num_prefills) {}
+  explicit LaunchCounter(AttentionLaunches& launches) : launches_(launches) {}
   absl::Status LaunchKernel(const KernelLaunch& launch) override {
-    num_prefills_ += launch.config.block.x == kPrefillThreads ? 1 : 0;
+    const LaunchConfig& config = launch.config;
+    const bool prefill = config.block.x == kPrefillThreads;
+    launches_.prefill += prefill ? 1 : 0;
+    launches_.mma += !prefill && config.shared_bytes > 0 ? 1 : 0;
     return EmulatedDevice::LaunchKernel(launch);
   }
 
  private:
-  int& num_prefills_;
+  AttentionLaunches& launches_;
 };
 
-TEST(AttentionPathTest, AMixedStepRunsItsPromptsOnWgmmaIfThatIsChosen) {
-  // A decode of many heads, a decode with a draft, a prompt, and a chunk of a prompt.
+TEST(AttentionPathTest, AMixedStepIsOneLaunchAndASecondForPromptsOnWgmma) {
+  // A decode, two with drafts that have up to 32 and 64 rows, a prompt, and a chunk of a prompt.
   const testing::AttentionBatch mixed(
-      {.sequences = {{45, 1}, {50, 2}, {60, 60}, {140, 70}}, .num_heads = 8, .head_dim = 128});
+      {.sequences = {{45, 1}, {50, 2}, {39, 3}, {45, 7}, {60, 60}, {140, 70}},
+       .num_heads = 8,
+       .head_dim = 128});
   const testing::AttentionBatch decodes(
       {.sequences = {{45, 1}, {50, 1}}, .num_heads = 71, .head_dim = 128});
   const testing::AttentionBatch other_dim({.sequences = {{60, 60}}, .head_dim = 80});
   for (const PrefillAttention chosen : {PrefillAttention::kMma, PrefillAttention::kWgmma}) {
     for (const auto& [batch, has_prompts] :
          {std::pair{&mixed, true}, {&decodes, false}, {&other_dim, false}}) {
-      int num_prefills = 0;
-      auto owned = std::make_unique<PrefillCounter>(num_prefills);
+      AttentionLaunches launches;
+      auto owned = std::make_unique<LaunchCounter>(launches);
       Device& device = *owned;
       const auto backend = *CreateCudaBackend(
           std::move(owned), {.activation_dtype = DType::kBF16, .prefill_attention = chosen});
       testing::AttentionOnDevice on_device(device, *batch);
       on_device.args.plan = *backend->Plan(batch->PlanArgs());
       ASSERT_TRUE(backend->PagedAttention(on_device.args).ok());
-      EXPECT_EQ(num_prefills, has_prompts && chosen == PrefillAttention::kWgmma ? 1 : 0);
+      EXPECT_EQ(launches.mma, 1);
+      EXPECT_EQ(launches.prefill, has_prompts && chosen == PrefillAttention::kWgmma ? 1 : 0);
       batch->Check(on_device.out.ToHost(), testing::AttentionWeights::kRounded);
     }
   }

@@ -52,6 +52,9 @@ Lengths AnyLengths() {
   return lengths;
 }
 
+// Returns the rows of the smallest row tiles.
+int32_t SmallestRows(int32_t head_dim) { return head_dim > 128 ? 32 : 16; }
+
 int64_t Tiles(const AttentionItem& item, int32_t head_dim) {
   const int32_t keys = AttentionTileKeys(head_dim);
   if (item.num_tiles > 0) return item.num_tiles;
@@ -89,7 +92,8 @@ TEST(CudaAttentionPlanTest, FixedLaunchesOnlyAddEmptyWork) {
         std::span(to.block_starts).subspan(from.block_starts.size()),
         [&](int32_t start) { return start == static_cast<int32_t>(from.items.size()); }));
 
-    const int32_t units_of_head = (group + 16 * to.row_tiles - 1) / (16 * to.row_tiles);
+    const int32_t most_rows = options.fixed_split ? SmallestRows(args.heads.value_dim) : 64;
+    const int32_t units_of_head = (group + most_rows - 1) / most_rows;
     RC_ASSERT(std::ssize(fixed.merges()) ==
               args.heads.num_kv_heads * units_of_head * std::ssize(lengths.query));
     for (size_t i = 0; i < fixed.merges().size(); ++i) {
@@ -100,7 +104,7 @@ TEST(CudaAttentionPlanTest, FixedLaunchesOnlyAddEmptyWork) {
         RC_ASSERT(std::memcmp(&merge, &plain.merges()[i], sizeof(merge)) == 0);
       }
     }
-    RC_ASSERT(fixed.most_merge_rows() == std::min(group, 16 * to.row_tiles));
+    RC_ASSERT(fixed.most_merge_rows() == std::min(group, most_rows));
     RC_ASSERT(plain.most_merge_rows() <= fixed.most_merge_rows());
     RC_ASSERT(fixed.num_partial_rows() >= plain.num_partial_rows());
   }));
@@ -199,7 +203,6 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
         RC_ASSERT(part.block_starts[b - 1] < part.block_starts[b]);
       }
       for (const AttentionItem& item : part.items) {
-        RC_ASSERT(item.num_rows > 0 && item.num_rows <= 16 * part.row_tiles);
         units[{item.seq, item.kv_head, item.first_row}].push_back(item);
         for (int32_t row = 0; item.partial >= 0 && row < item.num_rows; ++row) {
           ++writers.at(static_cast<size_t>(item.partial + row));
@@ -214,16 +217,20 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
     RC_ASSERT(num_written == plan.num_partial_rows());
     RC_ASSERT(num_merged == std::ssize(plan.merges()));
     const int32_t group = lengths.shape.heads.num_heads / lengths.shape.heads.num_kv_heads;
-    // The row tile of a request does not depend on the other requests. It is the smallest row tile
-    // that holds all rows of the request, or the largest row tile if none holds all of them. With a
-    // fixed split, it is the smallest one of all.
+    // The rows of a unit do not depend on the other requests. A unit has as many as an item may
+    // have, and the last one of a request has the rest. With a fixed split, these are the rows of
+    // the smallest row tiles.
+    const int32_t most_rows = fixed_split ? SmallestRows(lengths.shape.heads.value_dim) : 64;
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
+      RC_ASSERT(!part.prefill);
       for (const AttentionItem& item : part.items) {
         const int32_t rows = lengths.query[static_cast<size_t>(item.seq)] * group;
-        const int32_t smallest = lengths.shape.heads.value_dim > 128 ? 2 : 1;
-        RC_ASSERT(part.row_tiles == (fixed_split || rows <= 16 ? smallest : rows <= 32 ? 2 : 4));
+        RC_ASSERT(item.first_row % most_rows == 0);
+        RC_ASSERT(item.num_rows == std::min(most_rows, rows - item.first_row));
       }
     }
+    // One launch for all of them, unless a fixed split computes its rows in parts.
+    RC_ASSERT(fixed_split || plan.parts().size() <= 1u);
     size_t seen = 0, split = 0;
     for (size_t seq = 0; seq < lengths.query.size(); ++seq) {
       const int32_t start = lengths.context[seq] - lengths.query[seq];
@@ -368,7 +375,7 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
         for (const AttentionItem& item : part.items) {
           if (item.seq != of) continue;
           result.emplace_back(
-              part.row_tiles, item.kv_head, item.first_row, item.key_begin, item.key_end,
+              item.num_rows, item.kv_head, item.first_row, item.key_begin, item.key_end,
               item.partial >= 0, item.num_tiles,
               item.num_tiles == 0 ? 0 : plan.tiles().at(static_cast<size_t>(item.first_tile)).tile);
         }
@@ -521,7 +528,7 @@ TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
   EXPECT_EQ(message(bad), "plan: want 1 query_lens, got 2");
 }
 
-// Returns the row tiles and blocks of each part of a plan for these sequences.
+// Returns the most rows of an item, and the blocks, of each part of a plan for these sequences.
 std::vector<std::pair<int32_t, size_t>> PartsOf(const std::vector<int32_t>& query_lens,
                                                 int32_t group, int32_t prefill_grid_size) {
   const std::vector<int32_t> context_lens(query_lens.size(), 5000);
@@ -533,19 +540,22 @@ std::vector<std::pair<int32_t, size_t>> PartsOf(const std::vector<int32_t>& quer
                   .ok());
   std::vector<std::pair<int32_t, size_t>> parts;
   for (const auto& part : plan.parts()) {
-    parts.emplace_back(part.row_tiles, part.block_starts.size() - 1);
+    int32_t rows = 0;
+    for (const AttentionItem& item : part.items) rows = std::max(rows, item.num_rows);
+    EXPECT_EQ(part.prefill, rows > kMostItemRows);
+    parts.emplace_back(rows, part.block_starts.size() - 1);
   }
   return parts;
 }
 
 TEST(CudaAttentionPlanTest, ChunksOfMoreThan64RowsHaveAPartOfTheirOwnWhereThatIsChosen) {
   using Parts = std::vector<std::pair<int32_t, size_t>>;
-  EXPECT_EQ(PartsOf({1, 16, 17}, 4, 0), (Parts{{1, 5}, {4, 5}}));
-  EXPECT_EQ(PartsOf({1, 16, 17}, 4, 3), (Parts{{1, 5}, {4, 5}, {kPrefillRowTiles, 3}}));
-  EXPECT_EQ(PartsOf({65}, 1, 3), (Parts{{kPrefillRowTiles, 3}}));
-  EXPECT_EQ(PartsOf({64}, 1, 3), (Parts{{4, 5}}));
-  EXPECT_EQ(PartsOf({1}, 71, 3), (Parts{{4, 5}}));  // a decode
-  EXPECT_EQ(PartsOf({2}, 71, 3), (Parts{{kPrefillRowTiles, 3}}));
+  EXPECT_EQ(PartsOf({1, 16, 17}, 4, 0), (Parts{{64, 5}}));
+  EXPECT_EQ(PartsOf({1, 16, 17}, 4, 3), (Parts{{64, 5}, {68, 3}}));
+  EXPECT_EQ(PartsOf({65}, 1, 3), (Parts{{65, 3}}));
+  EXPECT_EQ(PartsOf({64}, 1, 3), (Parts{{64, 5}}));
+  EXPECT_EQ(PartsOf({1}, 71, 3), (Parts{{64, 5}}));  // a decode
+  EXPECT_EQ(PartsOf({2}, 71, 3), (Parts{{128, 3}}));
 }
 
 TEST(CudaAttentionPlanTest, KeysAndRowsFitInInt32) {

@@ -138,7 +138,7 @@ class FarAttentionTest : public ::testing::Test {
     params.scale = 1.0f;
     const absl::Status status = Launch(
         device_, {.block = {kAttnThreads}, .shared_bytes = AttnShape<kHeadDim, 1>::kSharedBytes},
-        &AttnKernel<Bf16, kHeadDim, 1, false>, params);
+        &AttnKernel<Bf16, kHeadDim, false>, params);
     return status.ok() ? device_.Synchronize() : status;
   }
 

@@ -54,14 +54,14 @@ TEST(Fp8AttentionTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel) {
   constexpr uint64_t kCases = QUIRE_RANDOM_CASES;
   double worst = 0.0;
   int32_t num_fixed = 0;
-  std::set<std::tuple<DType, int32_t, int32_t>> kernels_seen;
+  std::set<std::tuple<DType, int32_t, int32_t>> sizes_seen;
   for (uint64_t seed = 0; seed < kCases; ++seed) {
     const auto [random, pinned] = RandomAttentionCase(seed, kHeadDims, kAttentionRowTiles);
     const AttentionCase c = WithFp8(random);
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ": " << c);
     const AttentionAnswer answer = CheckInEveryOrder(c, {.seed = seed, .worst = &worst});
     for (const int32_t row_tiles : answer.row_tiles) {
-      kernels_seen.insert({c.dtype, c.head_dim, row_tiles});
+      sizes_seen.insert({c.dtype, c.head_dim, row_tiles});
     }
     if (c.fixed_split_keys > 0) {
       ++num_fixed;
@@ -69,11 +69,11 @@ TEST(Fp8AttentionTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel) {
     }
     if (HasFailure()) return;
   }
-  std::printf("%d cases, %d with a fixed split, on %d kernels, the worst error %.2f of its bound\n",
-              static_cast<int>(kCases), num_fixed, static_cast<int>(kernels_seen.size()), worst);
+  std::printf("%d cases, %d with a fixed split, of %d sizes, the worst error %.2f of its bound\n",
+              static_cast<int>(kCases), num_fixed, static_cast<int>(sizes_seen.size()), worst);
   EXPECT_GT(num_fixed, 0);
   if (kCases < 36) return;
-  EXPECT_EQ(kernels_seen.size(), 16u);  // as many as resources.tsv lists
+  EXPECT_EQ(sizes_seen.size(), 16u);  // as many as resources.tsv lists
 }
 
 // Most elements are below the normal numbers of e4m3 in the first cases, and the largest are at its
@@ -199,7 +199,7 @@ TEST(Fp8AttentionTest, NanOfAKeyOrAValueReachesTheRowsThatSeeIt) {
 TEST(Fp8AttentionTest, PromptsRunOnMmaWithEitherKernelChosen) {
   const AttentionCase c = WithFp8({.sequences = {{100, 100}}, .head_dim = 128});
   const AttentionAnswer answer = CheckInEveryOrder(c, {.prefill = PrefillAttention::kWgmma});
-  EXPECT_EQ(answer.row_tiles, std::vector<int32_t>{4});
+  EXPECT_FALSE(answer.prefill);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 
-from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, HERE, PLAN, PLANTED, REFERENCE, SHARED_UNITS
+from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, HERE, ITEMS, PLAN, PLANTED, REFERENCE, SHARED_UNITS
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
@@ -85,11 +85,12 @@ KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
 # Maps host code, in which only the bugs of planted_bugs.py are planted, to the same pairs.
 HOST_CODE = {
     EXPERTS: [(EXPERTS, "cuda_moe_test")],
+    ITEMS: [(ATTENTION_UNIT, "cuda_paged_attention_test")],
     ATTENTION_HOST: [(ATTENTION_UNIT, "cuda_attention_path_test"), (ATTENTION_UNIT, "cuda_attention_scale_test")],
 }
 TESTS = {**KERNELS, **HOST_CODE}
 # Attention kernels of these head_dims are compiled with the mutant. The other kernels come from the library,
-# because compiling all 40 takes minutes. So no mutant has a bug that concerns only another head_dim.
+# because compiling all of them takes minutes. So no mutant has a bug that concerns only another head_dim.
 MUTATED_HEAD_DIMS = ("64", "80", "128")
 
 
@@ -201,12 +202,12 @@ def time_limit(build: pathlib.Path, target: str) -> float:
 
 def with_few_instances(text: str) -> str:
     """Changes the attention's unit so that the library provides the kernels of most head_dims."""
-    shapes = re.findall(r"kInstance<T, (\d+), (\d+)>", text)
-    others = [(dim, tiles) for dim, tiles in shapes if dim not in MUTATED_HEAD_DIMS]
-    if not others or len(others) == len(shapes):
+    head_dims = re.findall(r"kInstance<T, (\d+)>", text)
+    others = [dim for dim in head_dims if dim not in MUTATED_HEAD_DIMS]
+    if not others or len(others) == len(head_dims):
         sys.exit(f"{ATTENTION_UNIT}: its instances are not those expected")
-    declared = "".join(f"extern template __global__ void AttnKernel<{element}, {dim}, {tiles}, false>"
-                       f"(AttnParams<{element}>);\n" for dim, tiles in others for element in ("Bf16", "F16"))
+    declared = "".join(f"extern template __global__ void AttnKernel<{element}, {dim}, false>(AttnParams<{element}>);\n"
+                       for dim in others for element in ("Bf16", "F16"))
     return text.replace("namespace {\n", declared + "namespace {\n", 1)
 
 

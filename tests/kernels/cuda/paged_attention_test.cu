@@ -37,13 +37,13 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
   constexpr uint64_t kCases = QUIRE_RANDOM_CASES;
   double worst = 0.0;
   int32_t num_fixed = 0;
-  std::set<std::tuple<DType, int32_t, int32_t>> kernels_seen, shapes_seen;
+  std::set<std::tuple<DType, int32_t, int32_t>> sizes_seen, shapes_seen;
   for (uint64_t seed = 0; seed < kCases; ++seed) {
     const auto [c, pinned] = RandomAttentionCase(seed, kHeadDims, kAttentionRowTiles);
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ": " << c);
     const AttentionAnswer answer = CheckInEveryOrder(c, {.seed = seed, .worst = &worst});
     for (const int32_t row_tiles : answer.row_tiles) {
-      kernels_seen.insert({c.dtype, c.head_dim, row_tiles});
+      sizes_seen.insert({c.dtype, c.head_dim, row_tiles});
     }
     shapes_seen.insert({c.dtype, c.head_dim, c.block_size});
     if (c.fixed_split_keys > 0) {
@@ -52,18 +52,18 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
     }
     if (HasFailure()) return;
   }
-  std::printf("%d cases, %d with a fixed split, on %d kernels, the worst error %.2f of its bound\n",
-              static_cast<int>(kCases), num_fixed, static_cast<int>(kernels_seen.size()), worst);
+  std::printf("%d cases, %d with a fixed split, of %d sizes, the worst error %.2f of its bound\n",
+              static_cast<int>(kCases), num_fixed, static_cast<int>(sizes_seen.size()), worst);
   if (kCases < 84) return;
   EXPECT_GT(num_fixed, 0);
-  EXPECT_EQ(kernels_seen.size(), 40u);  // resources.tsv lists as many, and those of listed tiles
+  EXPECT_EQ(sizes_seen.size(), 40u);
   EXPECT_EQ(shapes_seen.size(), 56u);
 }
 
-// Runs every kernel that reads listed tiles, with 1, 2 and 4 row tiles. The cases are decodes and
-// prompt chunks, with equal cuts or a fixed split. Most heads see different blocks.
+// Runs both kernels that read listed tiles, with items of 1, 2 and 4 row tiles. The cases are
+// decodes and prompt chunks, with equal cuts or a fixed split. Most heads see different blocks.
 TEST(CudaPagedAttentionBatchTest, EveryKernelOfListedTilesAgreesWithDoubles) {
-  std::set<std::tuple<DType, int32_t>> kernels_seen;
+  std::set<std::tuple<DType, int32_t>> sizes_seen;
   int num_cut = 0;
   double worst = 0.0;
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
@@ -97,14 +97,14 @@ TEST(CudaPagedAttentionBatchTest, EveryKernelOfListedTilesAgreesWithDoubles) {
         listed.fixed_split_keys = fixed_split_keys;
         SCOPED_TRACE(::testing::Message() << listed);
         const AttentionAnswer answer = CheckInEveryOrder(listed, {.worst = &worst});
-        for (const int32_t row_tiles : answer.row_tiles) kernels_seen.insert({dtype, row_tiles});
+        for (const int32_t row_tiles : answer.row_tiles) sizes_seen.insert({dtype, row_tiles});
         num_cut += answer.num_partial_rows > 0 ? 1 : 0;
         if (HasFailure()) return;
       }
     }
   }
   std::printf("the worst error %.2f of its bound\n", worst);
-  EXPECT_EQ(kernels_seen.size(), 6u);
+  EXPECT_EQ(sizes_seen.size(), 6u);
   EXPECT_GE(num_cut, 10);
 }
 
@@ -154,7 +154,7 @@ TEST(CudaPagedAttentionBatchTest, AFixedSplitGivesARowItsBitsInEveryStep) {
     parts.part_rows = between(0, 1) == 0 ? between(1, 400) : c.part_rows;
     const AttentionBatch batch(parts);
     const AttentionAnswer got = Attend(*device, parts, batch);
-    num_in_parts += got.row_tiles.size() > 1 ? 1 : 0;
+    num_in_parts += got.num_parts > 1 ? 1 : 0;
     for (size_t i = 0; i < parts.sequences.size(); ++i) {
       const AttentionSequence& part = parts.sequences[i];
       if (part.seed != 7) continue;

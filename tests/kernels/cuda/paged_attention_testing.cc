@@ -40,11 +40,15 @@ AttentionAnswer Attend(kernels::cuda::Device& device, const AttentionCase& c,
   const auto& cuda_plan = static_cast<const CudaAttentionPlan&>(**plan);
   AttentionAnswer answer{.out = on_device.out.ToHost(),
                          .row_tiles = {},
+                         .num_parts = cuda_plan.parts().size(),
                          .merges = std::vector<int32_t>(c.sequences.size()),
                          .num_partial_rows = cuda_plan.num_partial_rows()};
   for (const auto& part : cuda_plan.parts()) {
-    answer.row_tiles.push_back(part.row_tiles);
+    answer.prefill |= part.prefill;
     for (const auto& item : part.items) {
+      if (!part.prefill) {
+        answer.row_tiles.insert(kernels::cuda::ItemRowTiles(item.num_rows, c.head_dim));
+      }
       const int64_t num_keys = item.key_end - item.key_begin;
       if (item.first_member >= 0) answer.shared_keys += num_keys;
       if (item.num_tiles == 0) answer.keys += num_keys;

@@ -3,6 +3,7 @@
 // Runs PagedAttentionOp on the cases of attention_testing.h, and checks its results.
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -13,9 +14,11 @@
 namespace quire::testing {
 
 struct AttentionAnswer {
-  std::vector<float> out;          // NaN where nothing was written
-  std::vector<int32_t> row_tiles;  // of the kernels that ran
-  std::vector<int32_t> merges;     // for each sequence, the number of units that were cut
+  std::vector<float> out;       // NaN where nothing was written
+  std::set<int32_t> row_tiles;  // of the items of AttnKernel
+  bool prefill = false;         // whether PrefillAttnKernel ran
+  size_t num_parts = 0;         // launches of the two
+  std::vector<int32_t> merges;  // for each sequence, the number of units that were cut
   int32_t num_partial_rows = 0;
   int64_t keys = 0;         // that all items read; without those of listed tiles
   int64_t shared_keys = 0;  // of them, those that items read for several sequences

@@ -11,6 +11,7 @@ EXCHANGE = f"{CUDA}/attn_exchange.cuh"
 MERGE = f"{CUDA}/attn_merge.cuh"
 FP8 = f"{CUDA}/attn_fp8.cuh"
 ATTENTION_HOST = f"{CUDA}/paged_attention.cu"
+ITEMS = f"{CUDA}/attention_items.h"
 REFERENCE = f"{CUDA}/attention_reference.cuh"
 PACKED_GEMM = f"{CUDA}/packed_gemm.cuh"
 EXPERTS = f"{CUDA}/expert_product.cu"
@@ -148,7 +149,7 @@ PLANTED = [
      "int64_t{shared} * merge.num_rows"),
     ("shared keys read again by each member", PLAN, "shared_.EndOf(static_cast<int32_t>(seq)))", "0)"),
     ("a member whose own keys are not cut is not merged", PLAN, "is_shared || shared_.EndOf(unit.seq) > 0", "is_shared"),
-    ("room for the items of one step", PLAN, "part.room = most_cuts;", "part.room = std::ssize(part.items);"),
+    ("room for the items of one step", PLAN, "part.room = 2 * num_units + most_cuts;", "part.room = std::ssize(part.items);"),
     ("too little room for partial rows of shared keys", PLAN, "2 * num_units * group() +", "num_units * group() +"),
     ("no memory for the partial rows of shared keys", PLAN, "sizes.partial_rows += 2 * own_units * group;", ";"),
     ("the merge of the unit's first member", SHARED_UNITS, "(member - of.first_member) * group_", "0"),
@@ -205,7 +206,11 @@ PLANTED = [
      "i / piece_tiles"),
     ("a whole unit of a fixed split not merged", PLAN, "num_items > 1 || options.fixed_split", "num_items > 1"),
     ("a chunk of a fixed split with more row tiles", PLAN,
-     "  if (options.fixed_split) return FixedSplitRowTiles(value_dim());\n", ""),
+     "options.fixed_split ? 16 * ItemRowTiles(1, head_dim) : kMostItemRows", "kMostItemRows"),
+    ("units that are not merged get no entry in fixed launches", PLAN, "merges_.resize(static_cast<size_t>(num_units));", ""),
+    ("the last of 17 rows left out", ITEMS, "num_rows <= 16 && head_dim <= 128", "num_rows <= 17 && head_dim <= 128"),
+    ("the last of 33 rows left out", ITEMS, "num_rows <= 32 ? 2 : 4", "num_rows <= 33 ? 2 : 4"),
+    ("one code for all row tiles", ATTENTION, "ItemRowTiles(item.num_rows, kHeadDim)", "ItemRowTiles(1, kHeadDim)"),
     ("parts of a fixed split with rows of their own", PLAN, "      next_partial_row_ = 0;\n", ""),
     ("all units of a fixed split in one part", PLAN, "next_partial_row_ + partial_rows > options.part_rows", "false"),
 

@@ -18,8 +18,9 @@ ptxas it was made with. A source whose hash is the table's is not compiled. One 
 A note is what ptxas has to say of a kernel by number: C7510, C7514, C7515 (wgmma runs one after another), C7508
 (setmaxnreg ignored), C7519 (a fence that the source lacks was put in). Code that is correct and fast has none.
 
-For the kernels in HOT_LOOPS, the table also says what a warp executes for each tile (sass.py). nvdisasm reads that from
-the compiled code. It does not come with every toolkit. Where it is missing, these columns are not compared, and --update
+For the kernels in HOT_LOOPS, the table also says what a warp executes for each tile (sass.py). A kernel with several hot
+loops, such as one for each number of row tiles, has as many numbers, by ascending products. nvdisasm reads that from the
+compiled code. It does not come with every toolkit. Where it is missing, these columns are not compared, and --update
 does not write them.
 """
 
@@ -52,8 +53,8 @@ FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "--expt-relaxed-constexpr", "-Wno-depr
 DYNAMIC_SHARED = {
     "ArgmaxKernel": ("kernels/cuda/argmax.cuh", "kArgmaxSharedBytes"),
     "AttentionReferenceKernel": ("kernels/cuda/attention_reference.cuh", "kReferenceSharedBytes"),
-    "AttnKernel": ("kernels/cuda/paged_attention.cuh", "AttnShape<{1}, {2}>::kSharedBytes"),
-    "Fp8AttnKernel": ("kernels/cuda/fp8_attention.cuh", "AttnShape<{1}, {2}, sizeof(E4M3)>::kSharedBytes"),
+    "AttnKernel": ("kernels/cuda/paged_attention.cuh", "AttnShape<{1}, 4>::kSharedBytes"),
+    "Fp8AttnKernel": ("kernels/cuda/fp8_attention.cuh", "AttnShape<{1}, 4, sizeof(E4M3)>::kSharedBytes"),
     "MoeGroupKernel": ("kernels/cuda/moe_routing.cuh", "kGroupSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
     "PackedGemmKernel": ("kernels/cuda/packed_gemm.cuh", "PackedGemmShape<{1}, {2}>::kSharedBytes"),
@@ -152,7 +153,7 @@ def parse_log(log: str, target: str) -> dict[str, Resources]:
 
 
 def short_name(demangled: str) -> str:
-    """Returns a name such as `AttnKernel<Bf16, 128, 4>` from a function's whole signature."""
+    """Returns a name such as `AttnKernel<Bf16, 128, true>` from a function's whole signature."""
     depth, end = 0, len(demangled)
     for i, char in enumerate(demangled):
         depth += {"<": 1, ">": -1}.get(char, 0)
@@ -192,6 +193,13 @@ def run(command: list[str], **options) -> str:
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout}")
     return done.stdout
+
+
+def cells(loops: list[sass.HotLoop]) -> list[str]:
+    """Returns the columns of sass.py: in each the numbers of all hot loops, such as `382/503/710`."""
+    if not loops:
+        raise ValueError("no loop has matrix products")
+    return ["/".join(map(str, column)) for column in zip(*loops)]
 
 
 class Compiler:
@@ -234,7 +242,7 @@ class Compiler:
         loops = dict.fromkeys(hot, (UNCOUNTED,) * len(sass.COLUMNS))
         if self.nvdisasm:
             functions = sass.functions(run([self.nvdisasm, "-c", str(log.with_suffix(".cubin"))]))
-            loops = {name: map(str, sass.hot_loop(sass.blocks_of(functions[name]))) for name in hot}
+            loops = {name: cells(sass.hot_loops(sass.blocks_of(functions[name]))) for name in hot}
         return found | {name: found[name]._replace(**dict(zip(sass.COLUMNS, loops[name]))) for name in hot}
 
     def rows(self, keys: dict[str, str]) -> dict[Row, Resources]:

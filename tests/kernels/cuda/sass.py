@@ -1,7 +1,7 @@
-"""Counts what one warp executes for each tile in the hot loop of a kernel, from the text that `nvdisasm -c` prints.
+"""Counts what one warp executes for each tile in the hot loops of a kernel, from the text that `nvdisasm -c` prints.
 
-The hot loop is the smallest loop with matrix products (HMMA, or HGMMA of wgmma). There are several ways through it. The way of an
-unmasked tile counts: it executes every product and every load, and among the ways that do so it is the shortest.
+A hot loop has matrix products (HMMA, or HGMMA of wgmma), and no smaller loop with products is inside. There are several ways through
+it. The way of an unmasked tile counts: it executes every product and every load, and among the ways that do so it is the shortest.
 """
 
 import collections
@@ -79,7 +79,7 @@ def blocks_of(lines: list[str]) -> list[Block]:
 
 def loops(blocks: list[Block]) -> dict[int, set[int]]:
     """Returns the blocks of each loop by the block in which the loop begins. Code out of line that goes back into a
-    loop counts as a loop, too. It contains the loop into which it goes, so it is never the smallest."""
+    loop counts as a loop, too. It contains the loop into which it goes, so it is never hot."""
     before = collections.defaultdict(list)
     for i, block in enumerate(blocks):
         for successor in block.successors:
@@ -99,20 +99,21 @@ def loops(blocks: list[Block]) -> dict[int, set[int]]:
     return found
 
 
-def hot_loop(blocks: list[Block]) -> HotLoop | None:
-    """Returns the counts of the hot loop, or None if no loop has matrix products. Raises ValueError if the hot loop
-    contains another loop, because the turns of that are not known. A loop that waits for an mbarrier (SYNCS) counts as
-    if it did not go back."""
+def hot_loops(blocks: list[Block]) -> list[HotLoop]:
+    """Returns the counts of each hot loop, by ascending number of products. Raises ValueError if a hot loop contains
+    another loop, because the turns of that are not known. A loop that waits for an mbarrier (SYNCS) counts as if it did
+    not go back."""
     all_loops = loops(blocks)
     waits = {(last, first) for first, body in all_loops.items() for last in body
              if first in blocks[last].successors and any(blocks[i].count("SYNCS") for i in body)
              and not any(blocks[i].count(*PRODUCTS) for i in body)}
-    with_products = [(len(body), head, body) for head, body in all_loops.items()
-                     if any(blocks[i].count(*PRODUCTS) for i in body)]
-    if not with_products:
-        return None
-    _, head, body = min(with_products)
+    with_products = {head: body for head, body in all_loops.items() if any(blocks[i].count(*PRODUCTS) for i in body)}
+    return sorted((count_loop(blocks, waits, head, body) for head, body in with_products.items()
+                   if not any(other < body for other in with_products.values())), key=lambda loop: loop.tile_hmma)
 
+
+def count_loop(blocks: list[Block], waits: set[tuple[int, int]], head: int, body: set[int]) -> HotLoop:
+    """Returns the counts of one loop. `waits` are the ways from the end of a loop that waits to its begin."""
     def count(way, *opcodes: str) -> int:
         return sum(blocks[i].count(*opcodes) for i in way)
 
@@ -123,7 +124,7 @@ def hot_loop(blocks: list[Block]) -> HotLoop | None:
 
     def best_way(at: int, passed: tuple[int, ...] = ()) -> list[int] | None:
         if at in passed:
-            raise ValueError("the hot loop contains another loop")
+            raise ValueError("a hot loop contains another loop")
         if at not in ways:
             found = [[at]] if head in blocks[at].successors else []
             for successor in blocks[at].successors:

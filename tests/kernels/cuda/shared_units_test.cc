@@ -106,11 +106,12 @@ TEST(SharedUnitsTest, EveryRowTakesEveryKeyThatItSeesOnceAndMergesItsPieces) {
     std::map<Row, std::vector<int>> taken;          // by key
     std::map<Row, std::vector<int32_t>> pieces_of;  // partial rows
     std::vector<int> writers(static_cast<size_t>(plan.num_partial_rows()));
+    RC_ASSERT(plan.parts().size() <= 1u);  // one launch for both kinds of units
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
-      const int32_t tile_keys = AttentionTileKeys(plan.value_dim(), part.row_tiles);
+      const int32_t tile_keys = AttentionTileKeys(plan.value_dim());
       for (const AttentionItem& item : part.items) {
         RC_ASSERT(item.key_begin < item.key_end);
-        RC_ASSERT(item.num_rows <= 16 * part.row_tiles);
+        RC_ASSERT(item.num_rows <= kMostItemRows);
         // The keys of a tile after those of an item must be hidden by the positions of its rows.
         RC_ASSERT(item.first_member < 0 || item.key_end % tile_keys == 0);
         for (int32_t i = 0; i < item.num_rows; ++i) {
@@ -176,7 +177,7 @@ TEST(SharedUnitsTest, EveryRowTakesEveryKeyThatItSeesOnceAndMergesItsPieces) {
 }
 
 // Recordings are replayed for other steps of as many sequences, and memory is reserved once.
-TEST(SharedUnitsTest, FixedLaunchesDependOnTheirRowTilesAloneAndFitTheLargestPlan) {
+TEST(SharedUnitsTest, FixedLaunchesDependOnTheSequencesAloneAndFitTheLargestPlan) {
   EXPECT_TRUE(rc::check([] {
     const Step step = AnyStep(/*decodes=*/true);
     AttentionPlanArgs args = step.Args();
@@ -209,12 +210,10 @@ TEST(SharedUnitsTest, FixedLaunchesDependOnTheirRowTilesAloneAndFitTheLargestPla
     args.shared_keys = fewest;
     CudaAttentionPlan other;
     RC_ASSERT(other.Build(args, options).ok());
-    if (other.parts().back().row_tiles != plan.parts().back().row_tiles) return;
     RC_ASSERT(other.merges().size() == plan.merges().size());
     RC_ASSERT(other.num_partial_rows() == plan.num_partial_rows());
     RC_ASSERT(other.parts().size() == plan.parts().size());
     for (size_t i = 0; i < plan.parts().size(); ++i) {
-      RC_ASSERT(other.parts()[i].row_tiles == plan.parts()[i].row_tiles);
       RC_ASSERT(other.parts()[i].room == plan.parts()[i].room);
       RC_ASSERT(other.parts()[i].block_starts.size() == plan.parts()[i].block_starts.size());
     }
@@ -223,7 +222,7 @@ TEST(SharedUnitsTest, FixedLaunchesDependOnTheirRowTilesAloneAndFitTheLargestPla
 
 // Returns the units of decodes of these lengths, which share 128 keys, in one KV head.
 std::vector<AttentionItem> UnitsOf(const std::vector<int32_t>& context, int32_t num_heads,
-                                   const AttentionPattern& pattern, int32_t* row_tiles) {
+                                   const AttentionPattern& pattern) {
   const std::vector<int32_t> query(context.size(), 1);
   std::vector<int32_t> seqs(context.size());
   std::iota(seqs.begin(), seqs.end(), 0);
@@ -238,30 +237,27 @@ std::vector<AttentionItem> UnitsOf(const std::vector<int32_t>& context, int32_t 
                 .shared_keys = keys});
   std::vector<AttentionItem> units;
   shared.AddTo(units);
-  *row_tiles = shared.row_tiles();
   return units;
 }
 
 // The last row of a unit gets the largest position of its members, so SeenByAll knows of which
 // tiles all rows see all keys.
-TEST(SharedUnitsTest, AUnitKnowsItsLastPositionAndHasAsFewRowTilesAsItsRowsNeed) {
-  int32_t row_tiles = 0;
+TEST(SharedUnitsTest, AUnitKnowsItsLastPositionAndHasTheRowsOfItsMembers) {
   const std::vector<int32_t> context = {130, 300, 200, 150};
-  for (const auto& [num_heads, want] : {std::pair(1, 2), {8, 2}, {9, 4}, {16, 4}}) {
-    const auto units = UnitsOf(context, num_heads, {}, &row_tiles);
+  for (const int32_t num_heads : {1, 8, 9, 16}) {
+    const auto units = UnitsOf(context, num_heads, {});
     ASSERT_EQ(units.size(), 1);
     EXPECT_EQ(units[0].first_position + units[0].num_rows / num_heads - 1, 299);
-    EXPECT_EQ(row_tiles, want) << num_heads;
+    EXPECT_EQ(units[0].num_rows, 4 * num_heads);
   }
-  EXPECT_EQ(UnitsOf(context, 17, {}, &row_tiles).size(), 2);  // of 3 members and of one
+  EXPECT_EQ(UnitsOf(context, 17, {}).size(), 2);  // of 3 members and of one
 }
 
 TEST(SharedUnitsTest, KeysThatHaveLeftTheWindowsOfAllMembersButOneAreNotShared) {
-  int32_t row_tiles = 0;
   const auto window = AttentionPattern::Window(100);
-  EXPECT_EQ(UnitsOf({227, 227}, 4, window, &row_tiles).size(), 1);  // both see key 127
-  EXPECT_EQ(UnitsOf({227, 228}, 4, window, &row_tiles).size(), 0);
-  EXPECT_EQ(UnitsOf({228, 228}, 4, window, &row_tiles).size(), 0);
+  EXPECT_EQ(UnitsOf({227, 227}, 4, window).size(), 1);  // both see key 127
+  EXPECT_EQ(UnitsOf({227, 228}, 4, window).size(), 0);
+  EXPECT_EQ(UnitsOf({228, 228}, 4, window).size(), 0);
 }
 
 TEST(SharedUnitsTest, SharedKeysThatContradictTheStepAreRefused) {
