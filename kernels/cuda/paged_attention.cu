@@ -334,7 +334,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
   const auto* const keys = args.kv_cache.keys.data<const std::byte>();
   const auto* const values = args.kv_cache.values.data<const std::byte>();
   float scale = args.soft_cap > 0.0f ? args.scale / args.soft_cap : args.scale * kLog2E;
-  if (fp8) scale *= FindFp8Attention<T>(head_dim, 4)->factor;
+  if (fp8) scale *= FindFp8Attention<T>(head_dim, 4)->factor * args.kv_cache.scales.k;
   AttnParams<T> params = {
       .out = args.out.data<T>(),
       .query = args.query.data<T>(),
@@ -359,7 +359,8 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .pattern = args.pattern,
       .scale = scale,
       .soft_cap = args.soft_cap,
-      .value_factor = fp8 ? FindFp8Attention<T>(head_dim, 4)->factor : 1.0f};
+      .value_factor =
+          fp8 ? FindFp8Attention<T>(head_dim, 4)->factor * args.kv_cache.scales.v : 1.0f};
   AttnMergeParams<T> merge = {.out = params.out,
                               .partial_out = partial_out,
                               .partial_lse = partial_lse,
