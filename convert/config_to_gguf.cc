@@ -78,6 +78,7 @@ std::string_view LayerDifference(const engine::LayerSpec& a, const engine::Layer
       {x.query_growth == y.query_growth, "scales of queries by position"},
       {Same(x.value_scale, y.value_scale), "attention_value_scale"},
       {x.sinks == y.sinks, "sinks"},
+      {x.cache_scales == y.cache_scales, "scales of an fp8 cache"},
       {f.activation == g.activation, "activation"},
       {Same(f.activation_limit, g.activation_limit), "swiglu_limit"},
       {f.bias == g.bias, "mlp_bias"},
@@ -119,6 +120,20 @@ std::string_view Difference(const engine::ModelConfig& a, const engine::ModelCon
   return PositionsDifference(a, b);
 }
 
+void WriteCacheScales(const engine::ModelConfig& config, engine::GgufKeys& keys) {
+  std::vector<float> k, v;
+  bool has_scales = false;
+  for (const engine::LayerSpec& layer : config.layers) {
+    const kernels::CacheScales& scales = layer.attention.cache_scales;
+    k.push_back(scales.k);
+    v.push_back(scales.v);
+    has_scales |= scales != kernels::CacheScales();
+  }
+  if (!has_scales) return;
+  keys.Floats(engine::kGgufKCacheScales, k);
+  keys.Floats(engine::kGgufVCacheScales, v);
+}
+
 }  // namespace
 
 absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& values) {
@@ -153,6 +168,7 @@ absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& 
   const bool rms = config.norm == kernels::NormKind::kRmsNorm;
   keys.Float(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
              config.norm_eps);
+  WriteCacheScales(config, keys);
   engine::WriteGgufRope(config, keys);
   architecture->write_gguf(config, keys);
   return absl::OkStatus();

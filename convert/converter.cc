@@ -16,6 +16,7 @@
 #include "convert/tensor_plan.h"
 #include "convert/tokenizer_to_gguf.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/cache_scales.h"
 #include "engine/model/model_config_reader.h"
 #include "files/ggml_types.h"
 #include "files/gguf_file_writer.h"
@@ -192,7 +193,8 @@ absl::StatusOr<ConvertReport> ConvertToGguf(const files::OpenedModel& model,
         model.path, ": want a Hugging Face directory, with config.json and safetensors, got a ",
         base::ToAbsl(model.format()), " file"));
   }
-  ASSIGN_OR_RETURN(const engine::ModelConfig config, engine::ReadModelConfig(model));
+  ASSIGN_OR_RETURN(engine::ModelConfig config, engine::ReadModelConfig(model));
+  RETURN_IF_ERROR(engine::ReadCacheScales(model, config));
   const engine::TensorNames names =
       engine::FindArchitecture(config.architecture)->hf_names(config.layers[0]);
   files::GgufValues values;

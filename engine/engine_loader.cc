@@ -17,7 +17,7 @@
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/kv/kv_budget.h"
 #include "engine/kv/prefix_cache.h"
-#include "engine/model/decoder_tensors.h"
+#include "engine/model/cache_scales.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
 #include "files/model_files.h"
@@ -133,9 +133,8 @@ int64_t DefaultCacheBytes(const EngineConfig& config, const kernels::BackendInfo
 // Creates a KV cache of kv_cache_mib MiB. If that is 0, creates one of DefaultCacheBytes. On a host
 // it is for at most max_num_seqs whole contexts.
 absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits& limits,
-                                    const ModelConfig& model, kernels::Backend& backend,
-                                    int64_t available) {
-  ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseKvDtype(config.kv_dtype, model, backend));
+                                    const ModelConfig& model, kernels::DType dtype,
+                                    kernels::Backend& backend, int64_t available) {
   RETURN_IF_ERROR(CheckAttentionIsFast(backend, dtype, model, config.block_size, config.strict));
   KvCacheShape shape{
       .layers = KvLayerShapes(model), .block_size = config.block_size, .dtype = dtype};
@@ -161,6 +160,17 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
   RETURN_IF_ERROR(DivideKvMemory(shape, budget, groups));
   WarnOfAShortCache(limits, groups[0]);
   return KvCache::Create(backend, std::move(shape), std::move(groups));
+}
+
+// Reads the scales of an fp8 cache, and logs how many layers have some.
+absl::Status LoadCacheScales(const files::OpenedModel& files, ModelConfig& model) {
+  RETURN_IF_ERROR(ReadCacheScales(files, model));
+  const auto num_scaled = std::ranges::count_if(model.layers, [](const LayerSpec& layer) {
+    return layer.attention.cache_scales != kernels::CacheScales();
+  });
+  base::Log(base::LogLevel::kInfo, "engine", "the fp8 KV cache has the scales of the model",
+            {{"layers_with_scales", num_scaled}, {"layers", model.num_layers()}});
+  return absl::OkStatus();
 }
 
 std::string ServedName(const EngineConfig& config, const files::OpenedModel& files) {
@@ -190,14 +200,10 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   ASSIGN_OR_RETURN(files::OpenedModel opened, files::OpenModelFiles(config.model_path));
   const auto files = std::make_shared<files::OpenedModel>(std::move(opened));
   parts.files = files;
-  ASSIGN_OR_RETURN(const ModelConfig model, ReadModelConfig(*files));
+  ASSIGN_OR_RETURN(ModelConfig model, ReadModelConfig(*files));
   if (model.has_images) {
     base::Log(base::LogLevel::kInfo, "engine",
               "the part of the model that reads images is left out", {{"model", files->path}});
-  }
-  if (HasCacheScales(*files->weights)) {
-    base::Log(base::LogLevel::kInfo, "engine",
-              "the scales of an fp8 KV cache in the model are left out", {{"model", files->path}});
   }
   RETURN_IF_ERROR(LoadText(*files, parts));
 
@@ -216,6 +222,9 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
         "dtype: want auto or %s, in which this backend computes, got \"%s\"",
         std::string(kernels::Name(parts.backend->activation_dtype())), config.dtype));
   }
+  ASSIGN_OR_RETURN(const kernels::DType kv_dtype,
+                   ChooseKvDtype(config.kv_dtype, model, *parts.backend));
+  if (kv_dtype == kernels::DType::kF8E4M3) RETURN_IF_ERROR(LoadCacheScales(*files, model));
   ASSIGN_OR_RETURN(parts.limits, ChooseLimits(config, model, parts.backend->info()));
   parts.limits.warms_up_every_size = true;
   ASSIGN_OR_RETURN(parts.limits.max_draft_tokens,
@@ -226,7 +235,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   ASSIGN_OR_RETURN(const int64_t available,
                    CheckStepsFit(parts.limits, *parts.model, *parts.backend));
   ASSIGN_OR_RETURN(parts.cache,
-                   CreateCache(config, parts.limits, model, *parts.backend, available));
+                   CreateCache(config, parts.limits, model, kv_dtype, *parts.backend, available));
 
   const kernels::BackendInfo backend = parts.backend->info();
   const AttentionSpec& heads = model.layers[0].attention;

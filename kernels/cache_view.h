@@ -13,9 +13,21 @@
 
 namespace quire::kernels {
 
+// The scales of the elements of an fp8_e4m3 cache: a key is the stored number times `k`, and a
+// value the stored number times `v`. Caches of other dtypes have none, so theirs are 1.
+struct CacheScales {
+  // The ends of the range of scales. Softmax scales and outputs, which attention multiplies by
+  // scales and by up to 2^56 (cuda/attn_fp8.cuh), then stay normal numbers of float32.
+  static constexpr float kSmallest = 0x1p-60f, kLargest = 0x1p60f;
+
+  float k = 1.0f, v = 1.0f;
+  bool operator==(const CacheScales&) const = default;
+};
+
 struct CacheView {
   TensorView keys;    // [num_blocks, num_kv_heads, block_size, key_dim]  f32|f16|bf16|fp8_e4m3
   TensorView values;  // [num_blocks, num_kv_heads, block_size, value_dim]  dtype of keys
+  CacheScales scales = {};
 
   CacheView() = default;
   // A cache whose blocks are `block_stride` elements apart. The first block begins at `data`.

@@ -65,10 +65,12 @@ kernels::CacheView KvCache::layer(int64_t i) const {
   const Place place = places_[i];
   const KvGroup& group = groups_[place.group];
   const KvLayerShape& shape = shape_.layers[i];
-  return kernels::CacheView(static_cast<char*>(buffers_[place.group].data()) + place.offset,
-                            shape_.dtype, group.num_blocks, shape.num_kv_heads, shape_.block_size,
-                            shape.key_dim, shape.value_dim,
-                            shape_.bytes_per_block(group) / kernels::SizeOf(shape_.dtype));
+  kernels::CacheView view(static_cast<char*>(buffers_[place.group].data()) + place.offset,
+                          shape_.dtype, group.num_blocks, shape.num_kv_heads, shape_.block_size,
+                          shape.key_dim, shape.value_dim,
+                          shape_.bytes_per_block(group) / kernels::SizeOf(shape_.dtype));
+  if (shape_.dtype == kernels::DType::kF8E4M3) view.scales = shape.scales;
+  return view;
 }
 
 kernels::TensorView KvCache::blocks(size_t group) const {

@@ -16,11 +16,12 @@
 
 namespace quire::engine {
 
-// The shape of one token's K and V in one layer. Layers may differ.
+// The shape of one token's K and V in one layer, and their scales. Layers may differ.
 struct KvLayerShape {
   int64_t num_kv_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
+  kernels::CacheScales scales = {};  // only an fp8 cache has them
 
   int64_t elements() const { return num_kv_heads * (key_dim + value_dim); }
 };

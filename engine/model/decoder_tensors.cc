@@ -324,11 +324,7 @@ std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors)
   return all;
 }
 
-bool HasCacheScales(const files::WeightMap& weights) {
-  return std::ranges::any_of(weights.tensors(), [](const files::TensorInfo& tensor) {
-    return EndsWithOne(tensor.name, kCacheScales);
-  });
-}
+bool IsCacheScale(std::string_view name) { return EndsWithOne(name, kCacheScales); }
 
 absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture) {
@@ -349,7 +345,7 @@ absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap&
     };
     const bool tied_head = tensor.name == absl::StrCat(head, ".weight");
     if (known.contains(tensor.name) || tied_head || EndsWithOne(tensor.name, kNotParameters) ||
-        EndsWithOne(tensor.name, kCacheScales) || std::ranges::any_of(names.left_out, is_begin)) {
+        IsCacheScale(tensor.name) || std::ranges::any_of(names.left_out, is_begin)) {
       continue;
     }
     return absl::InvalidArgumentError(absl::StrCat(

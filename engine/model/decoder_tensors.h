@@ -107,8 +107,8 @@ DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
 // lists of two files of one model can be paired.
 std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors);
 
-// Returns true if `weights` has scales of an fp8 KV cache. Quire rounds its cache without them.
-bool HasCacheScales(const files::WeightMap& weights);
+// Returns true if a tensor of this name is a scale of an fp8 KV cache (cache_scales.h).
+bool IsCacheScale(std::string_view name);
 
 // Checks that `weights` has each of these tensors, in the right shape and in a type that kernels
 // support, and the scales of those of e4m3 (scaled_matrix.h). Returns InvalidArgument if `weights`

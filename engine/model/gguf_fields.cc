@@ -70,6 +70,11 @@ absl::Status GgufFields::Error(std::string_view name, std::string_view wanted_an
       absl::StrFormat("%s: %s: %s", metadata_.file(), Key(name), wanted_and_got));
 }
 
+absl::Status GgufFields::WrongCount(std::string_view name, int64_t num_layers, size_t got) const {
+  return Error(name,
+               absl::StrFormat("want a number for each of %d layers, got %d", num_layers, got));
+}
+
 absl::Status GgufFields::Int(std::string_view name, std::optional<int64_t> fallback, int64_t& out) {
   const std::string key = Read(name);
   const absl::StatusOr<int64_t> value =
@@ -88,8 +93,7 @@ absl::Status GgufFields::IntsOfLayers(std::string_view name, std::optional<int64
   }
   ASSIGN_OR_RETURN(out, metadata_.Ints(Read(name)));
   if (out.empty() || std::ssize(out) != num_layers) {
-    return Error(name, absl::StrFormat("want a number for each of %d layers, got %d", num_layers,
-                                       out.size()));
+    return WrongCount(name, num_layers, out.size());
   }
   if (std::ranges::count(out, out.front()) == num_layers) out.resize(1);
   return absl::OkStatus();
@@ -102,6 +106,16 @@ absl::Status GgufFields::Float(std::string_view name, std::optional<double> fall
   if (!value.ok()) return Required(value.status());
   out = *value;
   return absl::OkStatus();
+}
+
+absl::Status GgufFields::FloatsOfLayers(std::string_view name, int64_t num_layers,
+                                        std::vector<double>& out) {
+  const std::string key = Read(name);
+  out.clear();
+  if (!metadata_.Has(key)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(out, metadata_.Floats(key));
+  return std::ssize(out) == num_layers ? absl::OkStatus()
+                                       : WrongCount(name, num_layers, out.size());
 }
 
 absl::Status GgufFields::Bool(std::string_view name, bool fallback, bool& out) {

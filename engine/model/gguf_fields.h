@@ -38,6 +38,9 @@ class GgufFields {
   absl::Status IntsOfLayers(std::string_view name, std::optional<int64_t> fallback,
                             int64_t num_layers, std::vector<int64_t>& out);
   absl::Status Float(std::string_view name, std::optional<double> fallback, double& out);
+  // Reads an array with one number for each of `num_layers` layers. The result is empty if the key
+  // is absent.
+  absl::Status FloatsOfLayers(std::string_view name, int64_t num_layers, std::vector<double>& out);
   absl::Status Bool(std::string_view name, bool fallback, bool& out);
   absl::Status String(std::string_view name, std::string_view fallback, std::string& out);
 
@@ -48,6 +51,7 @@ class GgufFields {
  private:
   std::string Key(std::string_view name) const;
   std::string Read(std::string_view name);
+  absl::Status WrongCount(std::string_view name, int64_t num_layers, size_t got) const;
 
   const files::GgufMetadata& metadata_;
   const files::WeightMap& weights_;

@@ -13,6 +13,11 @@
 
 namespace quire::engine {
 
+// Keys of Quire: the scales of an fp8 KV cache, a float32 for each layer. Other readers have no
+// such keys, and ignore them.
+inline constexpr std::string_view kGgufKCacheScales = "attention.k_cache_scales";
+inline constexpr std::string_view kGgufVCacheScales = "attention.v_cache_scales";
+
 class GgufKeys {
  public:
   // Borrows `values`.
@@ -29,6 +34,9 @@ class GgufKeys {
     }
   }
   void Float(std::string_view name, double value) { values_.Float(Key(name), value); }
+  void Floats(std::string_view name, std::span<const float> values) {
+    values_.Floats(Key(name), values);
+  }
   void Bool(std::string_view name, bool value) { values_.Bool(Key(name), value); }
   void String(std::string_view name, std::string_view value) { values_.String(Key(name), value); }
 

@@ -7,7 +7,8 @@ std::vector<KvLayerShape> KvLayerShapes(const ModelConfig& config) {
   for (const LayerSpec& layer : config.layers) {
     shapes.push_back({.num_kv_heads = layer.attention.num_kv_heads,
                       .key_dim = layer.attention.key_dim,
-                      .value_dim = layer.attention.value_dim});
+                      .value_dim = layer.attention.value_dim,
+                      .scales = layer.attention.cache_scales});
   }
   return shapes;
 }

@@ -15,7 +15,7 @@
 
 namespace quire::engine {
 
-// Returns the shape of the K and V of each layer.
+// Returns the shape of the K and V of each layer, and their scales.
 std::vector<KvLayerShape> KvLayerShapes(const ModelConfig& config);
 
 // The sizes of the largest step for which a model must be prepared. A model allocates its buffers

@@ -82,6 +82,8 @@ struct AttentionSpec {
   QueryGrowth query_growth;
   double value_scale = 1.0;  // factor of values
   bool sinks = false;        // each head has a learned logit, without key or value, in its softmax
+  // The scales of an fp8 cache, which ReadCacheScales finds in Hugging Face directories.
+  kernels::CacheScales cache_scales;
 
   void set_head_dim(int64_t dim) { key_dim = value_dim = dim; }
   // The elements of a token's queries, keys, values and outputs in all heads.

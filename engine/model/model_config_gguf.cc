@@ -13,6 +13,7 @@
 #include "base/strings.h"
 #include "engine/model/architectures/architecture.h"
 #include "engine/model/gguf_fields.h"
+#include "engine/model/gguf_keys.h"
 #include "engine/model/gguf_rope.h"
 #include "engine/model/model_config_reader.h"
 #include "files/ggml_types.h"
@@ -62,6 +63,19 @@ absl::Status ReadSizesOfLayers(GgufFields& fields, ModelDraft& draft) {
     set(layer.feed_forward.inner_size, inner_sizes);
     set(layer.attention.num_heads, heads);
     set(layer.attention.num_kv_heads, kv_heads);
+  });
+  return absl::OkStatus();
+}
+
+// Reads the scales that quire-convert writes, one of K and one of V for each layer.
+absl::Status ReadCacheScales(GgufFields& fields, ModelDraft& draft) {
+  std::vector<double> k, v;
+  RETURN_IF_ERROR(fields.FloatsOfLayers(kGgufKCacheScales, draft.num_hidden_layers, k));
+  RETURN_IF_ERROR(fields.FloatsOfLayers(kGgufVCacheScales, draft.num_hidden_layers, v));
+  draft.Vary([=](int64_t i, LayerSpec& layer) {
+    kernels::CacheScales& scales = layer.attention.cache_scales;
+    if (!k.empty()) scales.k = static_cast<float>(k[static_cast<size_t>(i)]);
+    if (!v.empty()) scales.v = static_cast<float>(v[static_cast<size_t>(i)]);
   });
   return absl::OkStatus();
 }
@@ -206,6 +220,7 @@ absl::StatusOr<ModelConfig> ReadGgufModelConfig(const files::GgufMetadata& metad
   draft.name = std::string(name);
   GgufFields fields(metadata, weights, architecture->gguf_name);
   RETURN_IF_ERROR(ReadGgufSizes(fields, draft));
+  RETURN_IF_ERROR(ReadCacheScales(fields, draft));
   draft.ropes[0].layout = architecture->gguf_rope_layout;
   RETURN_IF_ERROR(ReadGgufRope(fields, draft));
   RETURN_IF_ERROR(architecture->read_gguf(fields, draft));

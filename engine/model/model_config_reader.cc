@@ -142,6 +142,10 @@ void CheckLayer(const LayerSpec& layer, Checker& check) {
   check.Range("interval of query growth", attention.query_growth.interval, 0, kMaxContext);
   check.Range("rate of query growth", attention.query_growth.rate, 0.0, 1e3);
   check.Range("attention_value_scale", attention.value_scale, 1e-3, 1e3);
+  for (const float scale : {attention.cache_scales.k, attention.cache_scales.v}) {
+    check.Range("scales of an fp8 cache", double{scale}, double{kernels::CacheScales::kSmallest},
+                double{kernels::CacheScales::kLargest});
+  }
   check.Range("attn_logit_softcapping", attention.soft_cap, 0.0, kMaxSoftCap);
   check.Range("num_experts", feed_forward.experts.count, 0, kMaxExperts);
   if (feed_forward.activation == kernels::Activation::kClampedSiluMul) {

@@ -80,7 +80,9 @@ struct RowFold {
   }
 };
 
-inline void FinishRow(State state, const float* sink, int64_t value_dim, float* out) {
+// Writes the output of a row. `v_scale` is the scale of the cache's values.
+inline void FinishRow(State state, const float* sink, float v_scale, int64_t value_dim,
+                      float* out) {
   float sum = state.sum();
   float keep = 1.0f;
   if (sink != nullptr) {
@@ -88,7 +90,7 @@ inline void FinishRow(State state, const float* sink, int64_t value_dim, float* 
     keep = ExpOne(state.maximum() - maximum);
     sum = __builtin_fmaf(sum, keep, ExpOne(*sink - maximum));
   }
-  const VecF factor = Set(keep), total = Set(sum);
+  const VecF factor = Set(keep * v_scale), total = Set(sum);
   for (int64_t i = 0; i < value_dim; i += kLanes) {
     const VecF value = Div(Mul(Load(state.values() + i), factor), total);
     StoreN(out + i, value, static_cast<int>(SmallerOf(kLanes, value_dim - i)));
@@ -292,7 +294,7 @@ struct AttentionKernel {
 
   // Applies scale, soft cap and ALiBi to the raw scores of 16 keys from `first_key`.
   VecF Logits(VecF s, int64_t row, int64_t first_key) const {
-    s = Mul(s, Set(call.scale));
+    s = Mul(s, Set(call.scale * call.cache.k_scale));
     if (call.soft_cap > 0.0f) s = SoftCap(s, call.soft_cap);
     if (call.slopes != nullptr) {
       static constexpr float kRamp[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -449,8 +451,8 @@ struct AttentionKernel {
     }
     if (work.partials != nullptr) return;
     for (int64_t r = 0; r < rows; ++r) {
-      FinishRow(Fold(r).Result(), call.sinks == nullptr ? nullptr : call.sinks + Head(r), value_dim,
-                call.out + Place(r) * value_dim);
+      FinishRow(Fold(r).Result(), call.sinks == nullptr ? nullptr : call.sinks + Head(r),
+                call.cache.v_scale, value_dim, call.out + Place(r) * value_dim);
     }
   }
 };
@@ -476,5 +478,5 @@ void MergeAttention(const AttentionMerge& merge) {
     const float* from = merge.partials + s * merge.segment_stride;
     fold.Add(State{const_cast<float*>(from)}, merge.first_segment + s);
   }
-  FinishRow(fold.Result(), merge.sink, merge.value_dim, merge.out);
+  FinishRow(fold.Result(), merge.sink, merge.v_scale, merge.value_dim, merge.out);
 }

@@ -50,7 +50,9 @@ CacheLayout LayoutOf(const CacheView& kv_cache) {
           .num_kv_heads = kv_cache.num_kv_heads(),
           .block_size = kv_cache.block_size(),
           .key_dim = kv_cache.key_dim(),
-          .value_dim = kv_cache.value_dim()};
+          .value_dim = kv_cache.value_dim(),
+          .k_scale = kv_cache.scales.k,
+          .v_scale = kv_cache.scales.v};
 }
 
 class CpuBackend final : public Backend {
@@ -377,6 +379,7 @@ void CpuBackend::MergeSegments(const PagedAttentionArgs& args, const CpuAttentio
            .num_segments = merge.num_segments,
            .out = args.out.data<float>() + (token * plan.num_heads() + head) * value_dim,
            .value_dim = value_dim,
+           .v_scale = args.kv_cache.scales.v,
            .sink = args.sinks.empty() ? nullptr : args.sinks.data<float>() + head,
            .scratch = attention_scratch_[thread].data()});
     }

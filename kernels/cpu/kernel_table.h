@@ -134,6 +134,8 @@ struct CacheLayout {
   int64_t block_size = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
+  float k_scale = 1.0f;  // as in CacheScales
+  float v_scale = 1.0f;
 };
 
 struct QkvPostRow {
@@ -219,6 +221,7 @@ struct AttentionMerge {
   int64_t num_segments = 0;
   float* out = nullptr;
   int64_t value_dim = 0;
+  float v_scale = 1.0f;         // of the cache
   const float* sink = nullptr;  // null: none
   float* scratch = nullptr;     // 2 * StateFloats(value_dim)
 };

@@ -65,6 +65,19 @@ inline T* CacheHead(const QkvPostRow& row, uint8_t* part, int64_t kv_head, int64
          kv_head * cache.block_size * head_dim;
 }
 
+// Returns what is stored for elements `x` of a cache of T with this scale.
+template <class T>
+inline VecF Scaled(VecF x, float /*scale: 1*/) {
+  return x;
+}
+// DividedForE4M3 of kernels/quant/float8.h, for 16 elements.
+template <>
+inline VecF Scaled<E4M3>(VecF x, float scale) {
+  const VecF quotient = Min(Max(Div(x, Set(scale)), Set(-448.0f)), Set(448.0f));
+  const Mask is_finite = Less(Sub(x, x), Set(1.0f));
+  return Select(is_finite, quotient, x);
+}
+
 template <class T>
 inline void WriteCache(const QkvPostRow& row) {
   const CacheLayout& cache = row.cache;
@@ -80,7 +93,7 @@ inline void WriteCache(const QkvPostRow& row) {
                 for (int64_t i = 0; i < key_dim; i += kLanes) {
                   const int n = static_cast<int>(SmallerOf(kLanes, key_dim - i));
                   T narrow[16];
-                  StoreN(narrow, LoadN(key + i, n), n);
+                  StoreN(narrow, Scaled<T>(LoadN(key + i, n), cache.k_scale), n);
                   for (int j = 0; j < n; ++j) k[(i + j) * kLanes] = narrow[j];
                 }
               });
@@ -90,7 +103,8 @@ inline void WriteCache(const QkvPostRow& row) {
                 T* v = CacheHead<T>(row, cache.values, h, value_dim) + offset * value_dim;
                 for (int64_t i = 0; i < value_dim; i += kLanes) {
                   const int n = static_cast<int>(SmallerOf(kLanes, value_dim - i));
-                  StoreN(v + i, Mul(LoadN(x + i, n), Set(row.value_scale)), n);
+                  const VecF value = Mul(LoadN(x + i, n), Set(row.value_scale));
+                  StoreN(v + i, Scaled<T>(value, cache.v_scale), n);
                 }
               });
 }

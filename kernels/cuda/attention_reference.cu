@@ -37,6 +37,8 @@ absl::Status AttentionReference(Device& device, const PagedAttentionArgs& args) 
                                            .block_size = static_cast<int>(cache.block_size()),
                                            .scale = args.scale,
                                            .soft_cap = args.soft_cap,
+                                           .k_scale = cache.scales.k,
+                                           .v_scale = cache.scales.v,
                                            .pattern = args.pattern,
                                            .alibi_is_rounded = args.alibi_is_rounded};
   const int64_t num_blocks = (num_tokens * num_heads + kReferenceWarps - 1) / kReferenceWarps;

@@ -19,6 +19,7 @@ struct AttentionReferenceParams {
   int64_t block_stride;  // elements
   int num_seqs, num_heads, num_kv_heads, key_dim, value_dim, block_size;
   float scale, soft_cap;
+  float k_scale, v_scale;  // of the cache
   AttentionPattern pattern;
   bool alibi_is_rounded;
 };
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(kReferenceThreads)
 #pragma unroll
         for (int i = 0; i < kVector; ++i) dot += query[d + i] * k[i];
       }
-      score = dot * p.scale;
+      score = dot * (p.scale * p.k_scale);
       if (p.soft_cap > 0.0f) score = p.soft_cap * tanhf(score / p.soft_cap);
       if (p.slopes != nullptr && p.alibi_is_rounded) {
         const float rounded_key = RoundedToBf16(static_cast<float>(key));
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(kReferenceThreads)
   for (int i = 0; i < kDimsPerLane; ++i) {
     const int d = lane + i * kWarpLanes;
     if (d < p.value_dim) {
-      static_cast<T*>(p.out)[item * p.value_dim + d] = FromFloat<T>(out[i] / sum);
+      static_cast<T*>(p.out)[item * p.value_dim + d] = FromFloat<T>(out[i] * p.v_scale / sum);
     }
   }
 }

@@ -31,10 +31,11 @@ struct AttnParams {
   int num_heads, group, log2_block_size, max_blocks;
   AttentionPattern pattern;
   // The op's scale times log2(e), or with a soft cap, the op's scale / soft_cap; with an fp8 cache,
-  // also times E4M3In<T>::kFactor (attn_fp8.cuh).
+  // also times E4M3In<T>::kFactor (attn_fp8.cuh) and the cache's scale of K.
   float scale;
-  float soft_cap;      // 0: no soft cap
-  float value_factor;  // of the output with an fp8 cache: kFactor; unused with others
+  float soft_cap;  // 0: no soft cap
+  // Of the output with an fp8 cache: kFactor times the cache's scale of V. Unused with others.
+  float value_factor;
 };
 
 }  // namespace quire::kernels::cuda

@@ -320,7 +320,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
   const auto* const keys = args.kv_cache.keys.data<const std::byte>();
   const auto* const values = args.kv_cache.values.data<const std::byte>();
   float scale = args.soft_cap > 0.0f ? args.scale / args.soft_cap : args.scale * kLog2E;
-  if (fp8) scale *= FindFp8Attention<T>(head_dim)->factor;
+  if (fp8) scale *= FindFp8Attention<T>(head_dim)->factor * args.kv_cache.scales.k;
   AttnParams<T> params = {
       .out = args.out.data<T>(),
       .query = args.query.data<T>(),
@@ -345,7 +345,8 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .pattern = args.pattern,
       .scale = scale,
       .soft_cap = args.soft_cap,
-      .value_factor = fp8 ? FindFp8Attention<T>(head_dim)->factor : 1.0f};
+      .value_factor =
+          fp8 ? FindFp8Attention<T>(head_dim)->factor * args.kv_cache.scales.v : 1.0f};
   AttnMergeParams<T> merge = {.out = params.out,
                               .partial_out = partial_out,
                               .partial_lse = partial_lse,

@@ -60,6 +60,8 @@ absl::Status QkvPost(Device& device, const QkvPostArgs& args) {
                                 .clip = args.clip,
                                 .norm_eps = norm.eps,
                                 .value_scale = args.value_scale,
+                                .k_scale = cache_view.scales.k,
+                                .v_scale = cache_view.scales.v,
                                 .interleaved = args.rope_layout == RopeLayout::kInterleaved,
                                 .layer_norm = norm.kind == NormKind::kLayerNorm,
                                 .norm_by_head = norm_by_head};

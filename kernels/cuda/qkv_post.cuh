@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -28,6 +29,7 @@ struct QkvPostParams {
   float clip;             // 0: no clipping
   float norm_eps;
   float value_scale;
+  float k_scale, v_scale;  // of the cache
   bool interleaved, layer_norm, norm_by_head;
 };
 
@@ -124,8 +126,15 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     Cache* const out = static_cast<Cache*>(is_value ? p.values : p.keys) +
                        slot / p.block_size * p.block_stride + row * dim;
     const float factor = is_value ? p.value_scale : 1.0f;
-    out[first] = FromFloat<Cache>(factor * x);
-    out[second] = FromFloat<Cache>(factor * y);
+    x *= factor;
+    y *= factor;
+    if constexpr (std::is_same_v<Cache, E4M3>) {
+      const float cache_scale = is_value ? p.v_scale : p.k_scale;
+      x = DividedForE4M3(x, cache_scale);
+      y = DividedForE4M3(y, cache_scale);
+    }
+    out[first] = FromFloat<Cache>(x);
+    out[second] = FromFloat<Cache>(y);
   }
 }
 

@@ -68,9 +68,22 @@ inline absl::Status CheckKvCache(const CacheView& kv_cache, int64_t key_dim, int
                              {kAnyDim, kAnyDim, kAnyDim, key_dim}));
   RETURN_IF_ERROR(CheckShape("values of kv_cache", values, {keys.dtype()},
                              {keys.dim(0), keys.dim(1), keys.dim(2), value_dim}));
-  if (values.row_stride() == keys.row_stride()) return absl::OkStatus();
-  return WantGot("values of kv_cache", absl::StrCat("rows ", keys.row_stride(), " elements apart"),
-                 absl::StrCat(values.row_stride()));
+  if (values.row_stride() != keys.row_stride()) {
+    return WantGot("values of kv_cache",
+                   absl::StrCat("rows ", keys.row_stride(), " elements apart"),
+                   absl::StrCat(values.row_stride()));
+  }
+  const bool has_scales = keys.dtype() == DType::kF8E4M3;
+  const float least = has_scales ? CacheScales::kSmallest : 1.0f;
+  const float most = has_scales ? CacheScales::kLargest : 1.0f;
+  for (const float scale : {kv_cache.scales.k, kv_cache.scales.v}) {
+    if (scale >= least && scale <= most) continue;
+    return WantGot("scales of kv_cache",
+                   has_scales ? absl::StrCat("numbers in [", least, ", ", most, "]")
+                              : absl::StrCat("1 with ", base::ToAbsl(Name(keys.dtype()))),
+                   absl::StrCat(scale));
+  }
+  return absl::OkStatus();
 }
 
 inline absl::Status CheckSameDType(std::string_view what, const TensorView& tensor,

@@ -3,6 +3,7 @@
 // Computes the attention of the query tokens of one step over the paged KV cache. The op covers
 // prefill, chunked prefill and decode.
 //   out[t, h] = softmax(scale * query[t, h] . K^T) . V, from kv head h / (num_heads / num_kv_heads)
+//   K and V are the numbers in the cache times its scales.
 //   Query token i of a sequence has position p = context_len - query_len + i. Head h of the token
 //   sees the keys for which pattern.Sees(p, key, h) is true.
 //

@@ -10,8 +10,8 @@
 //   pass through.
 //
 // Numeric: all arithmetic is in float32, with the order of sums that norm.h describes. K and V are
-//          rounded once, to the dtype of the cache. The bytes of a cache slot depend only on the
-//          token that is stored there.
+//          rounded once, to the dtype of the cache; those of an fp8 cache are first divided by its
+//          scales. The bytes of a cache slot depend only on the token that is stored there.
 
 #include "absl/status/status.h"
 

@@ -10,7 +10,9 @@
 // of a key in the cache as its position (StreamingLLM, arXiv:2309.17453). Keys without a rotary
 // embedding do not need the op.
 //
-// Numeric: computed in float32, rounded once to the dtype of the cache. The error that one rotation
+// Numeric: computed in float32, rounded once to the dtype of the cache. A rotation is linear, so it
+//          does not depend on the scale of an fp8 cache; an element that becomes larger than 448
+//          times the scale saturates. The error that one rotation
 //          adds to an element is at most this rounding plus 3 * 2^-24 * (|a| + |b|). The bytes of a
 //          key depend only on its earlier bytes and on its moves.
 // Cost:    reads and writes each key once.

@@ -23,6 +23,15 @@ constexpr float E4M3ToF32(uint8_t code) {
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(scaled));
 }
 
+// Returns `value` / `scale` for F32ToE4M3. The quotient of a finite value may be too large for
+// float32; the result is then finite too, so that it saturates.
+constexpr float DividedForE4M3(float value, float scale) {
+  if (!(value - value < 1.0f)) return value;  // is not finite
+  const float quotient = value / scale;
+  if (quotient > kLargestE4M3) return kLargestE4M3;
+  return quotient < -kLargestE4M3 ? -kLargestE4M3 : quotient;
+}
+
 // Rounds to nearest even. Numbers beyond 448 become 448. An infinity becomes NaN, as a NaN does,
 // so that the cache still shows that a model's numbers were not finite.
 constexpr uint8_t F32ToE4M3(float value) {

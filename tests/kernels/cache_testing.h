@@ -25,6 +25,7 @@ struct HeadShape {
   int64_t block_size = 16;
   kernels::DType dtype = kernels::DType::kF32;
   int64_t other_value_dim = 0;  // elements of a value; 0: head_dim, as of a key
+  kernels::CacheScales scales = {};
 
   int64_t value_dim() const { return other_value_dim != 0 ? other_value_dim : head_dim; }
 };
@@ -86,6 +87,7 @@ class PoisonedCache {
     std::memset(buffer_.data(), 0xff, static_cast<size_t>(buffer_.bytes()));  // NaN in each dtype
     view_ = kernels::CacheView(buffer_.data(), shape.dtype, num_blocks, shape.num_kv_heads,
                                shape.block_size, shape.head_dim, shape.value_dim(), stride);
+    view_.scales = shape.scales;
   }
 
   // Writes tokens [begin, end) of `sequence` with QkvPost. Returns the query rows that QkvPost

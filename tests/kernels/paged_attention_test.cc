@@ -44,6 +44,9 @@ struct Features {
   bool sinks = false;
 };
 
+// Returns what a cache of this dtype and scale keeps of `x`.
+double Kept(DType dtype, float x, float scale) { return double{Stored(dtype, x / scale)} * scale; }
+
 // Checks the output of one token and head against doubles, within a bound on the error of float32.
 void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t token, int64_t head,
               const Features& features, float scale, const std::vector<float>& slopes,
@@ -59,11 +62,12 @@ void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t toke
     const float* k = sequence.key.data() + (j * shape.num_kv_heads + kv_head) * shape.head_dim;
     double dot = 0.0, magnitude = 0.0;
     for (int64_t d = 0; d < shape.head_dim; ++d) {
-      dot += double{q[d]} * Stored(shape.dtype, k[d]);
-      magnitude += std::abs(double{q[d]} * Stored(shape.dtype, k[d]));
+      const double stored = Kept(shape.dtype, k[d], shape.scales.k);
+      dot += double{q[d]} * stored;
+      magnitude += std::abs(double{q[d]} * stored);
     }
     double score = dot * scale;
-    double bound = static_cast<double>(shape.head_dim + 2) * kEpsilon * magnitude * scale;
+    double bound = static_cast<double>(shape.head_dim + 3) * kEpsilon * magnitude * scale;
     if (features.soft_cap > 0) {
       score = features.soft_cap * std::tanh(score / features.soft_cap);
       bound += 8 * kEpsilon * features.soft_cap;
@@ -87,8 +91,9 @@ void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t toke
     double want = 0.0, magnitude = 0.0;
     for (size_t j = 0; j < scores.size(); ++j) {
       const double v =
-          Stored(shape.dtype,
-                 sequence.value[(keys[j] * shape.num_kv_heads + kv_head) * shape.value_dim() + d]);
+          Kept(shape.dtype,
+               sequence.value[(keys[j] * shape.num_kv_heads + kv_head) * shape.value_dim() + d],
+               shape.scales.v);
       want += scores[j] / sum * v;
       magnitude += scores[j] / sum * std::abs(v);
     }
@@ -179,6 +184,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{4, 2, 40, 32, DType::kF8E4M3, 24},
              {.soft_cap = 30.0f, .pattern = AttentionPattern::Window(100), .sinks = true},
              300},
+        // Scales of the cache, which change neither the bias of ALiBi nor the sinks. The last
+        // context is merged from several work items.
+        Case{{3, 1, 64, 16, DType::kF8E4M3, 0, {0.0037f, 0.11f}},
+             {.soft_cap = 2.0f, .alibi = true, .sinks = true},
+             300},
+        Case{{6, 2, 16, 16, DType::kF8E4M3, 0, {7.0f, 13.0f}}, {.alibi_is_rounded = true}, 600},
+        Case{{2, 1, 8, 16, DType::kF8E4M3, 0, {0.019f, 0.3f}}, {.sinks = true}, 4400},
         Case{{7, 1, 40, 16, DType::kF32}, {}, 70},   // an odd group
         Case{{40, 1, 16, 16, DType::kF32}, {}, 20},  // more heads than a work item has rows
         // Values that are shorter or longer than the keys. The dims 192 and 128 are those of

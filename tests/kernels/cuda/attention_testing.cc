@@ -40,11 +40,12 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << ", heads " << c.num_heads << "/" << c.num_kv_heads << " of " << c.head_dim << "/"
              << c.value_dim() << ", block_size " << c.block_size << ", " << Name(c.dtype)
              << ", cache " << Name(c.cache_dtype.value_or(c.dtype)) << ", " << ToString(c.pattern)
-             << ", cache_deviation " << c.cache_deviation << ", soft_cap " << c.soft_cap
-             << ", scale " << c.scale << ", alibi " << c.alibi
-             << (c.alibi_is_rounded ? " rounded" : "") << ", sinks " << c.sinks << ", second_half "
-             << c.second_half << ", fixed_split_keys " << c.fixed_split_keys << ", part_rows "
-             << c.part_rows << ", shared " << ::testing::PrintToString(c.shared);
+             << ", cache_deviation " << c.cache_deviation << ", cache_scales " << c.cache_scales.k
+             << "/" << c.cache_scales.v << ", soft_cap " << c.soft_cap << ", scale " << c.scale
+             << ", alibi " << c.alibi << (c.alibi_is_rounded ? " rounded" : "") << ", sinks "
+             << c.sinks << ", second_half " << c.second_half << ", fixed_split_keys "
+             << c.fixed_split_keys << ", part_rows " << c.part_rows << ", shared "
+             << ::testing::PrintToString(c.shared);
 }
 
 AttentionBatch::AttentionBatch(const AttentionCase& c)
@@ -201,8 +202,10 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
       dot += double{query[d]} * k[d];
       magnitude += std::abs(double{query[d]} * k[d]);
     }
-    double score = dot * scale_;
-    double error = static_cast<double>(head_dim + 2) * kEpsilon * magnitude * std::abs(scale_);
+    // The product of the scales is rounded, too.
+    const double scale = double{scale_} * case_.cache_scales.k;
+    double score = dot * scale;
+    double error = static_cast<double>(head_dim + 3) * kEpsilon * magnitude * std::abs(scale);
     if (case_.soft_cap > 0.0f) {
       score = case_.soft_cap * std::tanh(score / case_.soft_cap);
       error += 16 * kEpsilon * case_.soft_cap;
@@ -232,17 +235,18 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   for (size_t j = 0; j < scores.size(); ++j) {
     const float* const v = cache_.data() + At(seq, seen_keys[j], case_.num_kv_heads + kv_head);
     for (size_t d = 0; d < want.size(); ++d) {
-      want[d] += scores[j] / sum * v[d];
-      magnitude[d] += scores[j] / sum * std::abs(v[d]);
-      values[d] += std::abs(v[d]);
+      const double value = double{v[d]} * case_.cache_scales.v;
+      want[d] += scores[j] / sum * value;
+      magnitude[d] += scores[j] / sum * std::abs(value);
+      values[d] += std::abs(value);
     }
   }
   // Each weight and the sum of all weights have the error of the scores. Each product and each
   // weight is added with one rounding. A new maximum rescales both sums, at most once in 32 keys,
   // by an e^x that is off by two units. Together this is 1.2 * kEpsilon for each key. The argument
   // of e^x, which is at most 40, is rounded, too. This rounding counts 29 * kEpsilon for a weight
-  // and 29 * kEpsilon for the sum. The rest of the 64 * kEpsilon is for dividing and for merging
-  // parts.
+  // and 29 * kEpsilon for the sum. The rest of the 64 * kEpsilon is for dividing, for the scale of
+  // the values and for merging parts.
   const double keys = static_cast<double>(scores.size());
   double relative = 2 * score_error + (1.2 * keys + 64) * kEpsilon;
   double of_weight = 0.0;
@@ -257,8 +261,9 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   for (size_t d = 0; d < want.size(); ++d) {
     // The output is rounded once more when it is stored. The 1e-7 covers this rounding for an f16
     // output below the normal numbers.
+    const double small = case_.dtype == DType::kF16 ? 1e-7 : 1e-7 * case_.cache_scales.v;
     const double bound = relative * magnitude[d] + of_weight * values[d] +
-                         Rounding(case_.dtype) * (1.0 + relative) * std::abs(want[d]) + 1e-7;
+                         Rounding(case_.dtype) * (1.0 + relative) * std::abs(want[d]) + small;
     const double error = std::abs(got[d] - want[d]) / bound;
     worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error);
   }
@@ -283,6 +288,7 @@ AttentionOnDevice::AttentionOnDevice(kernels::cuda::Device& device, const Attent
   args.kv_cache =
       kernels::CacheView(cache.View({1}).raw(), batch.cache_dtype_, num_blocks, c.num_kv_heads,
                          c.block_size, c.head_dim, c.value_dim(), batch.block_stride_);
+  args.kv_cache.scales = c.cache_scales;
   args.block_table = TensorView(block_table.data(), DType::kI32, {num_seqs, batch.max_blocks_});
   args.context_lens = TensorView(context_lens.data(), DType::kI32, {num_seqs});
   args.query_starts = TensorView(query_starts.data(), DType::kI32, {num_seqs + 1});

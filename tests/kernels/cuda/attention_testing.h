@@ -44,7 +44,8 @@ struct AttentionCase {
   kernels::AttentionPattern pattern;
   float soft_cap = 0.0f;
   float scale = 0.0f;            // 0: 1 / sqrt(head_dim)
-  float cache_deviation = 1.0f;  // the standard deviation of the elements of keys and values
+  float cache_deviation = 1.0f;  // the standard deviation of the stored elements of keys and values
+  kernels::CacheScales cache_scales = {};
   bool alibi = false, sinks = false;
   bool alibi_is_rounded = false;
   // If true, the heads are the second half of the heads of a model, as on the second of two tensor

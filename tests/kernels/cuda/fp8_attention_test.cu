@@ -36,6 +36,14 @@ AttentionCase WithFp8(AttentionCase c) {
   return c;
 }
 
+// The scores of random keys are then about as large as usual. No scale is a power of two.
+AttentionCase WithScales(AttentionCase c, kernels::CacheScales scales) {
+  c.cache_scales = scales;
+  c.scale = (c.scale != 0.0f ? c.scale : 1.0f / std::sqrt(static_cast<float>(c.head_dim))) /
+            scales.k * 1.25f;
+  return WithFp8(c);
+}
+
 TEST(Fp8AttentionTest, ChosenCasesAgreeWithDoublesInEveryThreadOrder) {
   double worst = 0.0;
   for (const AttentionCase& c : ChosenAttentionCases()) {
@@ -57,7 +65,8 @@ TEST(Fp8AttentionTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel) {
   std::set<std::tuple<DType, int32_t, int32_t>> sizes_seen;
   for (uint64_t seed = 0; seed < kCases; ++seed) {
     const auto [random, pinned] = RandomAttentionCase(seed, kHeadDims, kAttentionRowTiles);
-    const AttentionCase c = WithFp8(random);
+    constexpr kernels::CacheScales kScales[] = {{}, {0.0037f, 0.23f}, {19.0f, 7.0f}};
+    const AttentionCase c = WithScales(random, kScales[seed / 2 % 3]);
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ": " << c);
     const AttentionAnswer answer = CheckInEveryOrder(c, {.seed = seed, .worst = &worst});
     for (const int32_t row_tiles : answer.row_tiles) {
@@ -91,6 +100,28 @@ TEST(Fp8AttentionTest, TheSmallestAndTheLargestNumbersAgreeWithDoubles) {
         SCOPED_TRACE(::testing::Message() << c);
         CheckInEveryOrder(c);
       }
+    }
+  }
+}
+
+// The output is in range of bf16 with any scale, and in that of f16 with small ones.
+TEST(Fp8AttentionTest, TheSmallestAndTheLargestScalesAgreeWithDoubles) {
+  using kernels::CacheScales;
+  for (const CacheScales& scales : {CacheScales{CacheScales::kSmallest, CacheScales::kSmallest},
+                                    {CacheScales::kLargest, CacheScales::kLargest}}) {
+    for (const DType dtype : kQueryTypes) {
+      AttentionCase c = WithScales({.sequences = {{150, 1}, {70, 2}},
+                                    .num_heads = 20,
+                                    .head_dim = 128,
+                                    .dtype = dtype,
+                                    .alibi = true,
+                                    .sinks = true},
+                                   scales);
+      if (dtype == DType::kF16) c.cache_scales.v = 1.0f;
+      SCOPED_TRACE(::testing::Message() << c);
+      CheckInEveryOrder(c);
+      c.soft_cap = 2.0f;
+      CheckInEveryOrder(c);
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/ops.h"
+#include "tests/kernels/cache_testing.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/kernel_testing.h"
@@ -142,6 +144,7 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
               .rope_table = table.View({6, half, 2}),
               .rope_layout = layout,
               .clip = preparation.clip};
+          if (cache_dtype == DType::kF8E4M3) args.kv_cache.scales = {.k = 0.37f, .v = 2.9f};
           if (preparation.bias) args.bias = bias.View({row});
           if (preparation.scaled) {
             args.query_scales = scales.View({6});
@@ -208,8 +211,11 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
                                    (kv_head * kBlockSize + slots[t] % kBlockSize) * dim;
               for (int64_t d = 0; d < dim; ++d) {
                 const Bounded& w = want[first + d];
-                const float got = h < kHeads ? got_query[at + d] : got_cache[at + d];
-                const double rounding = LargestRounding(h < kHeads ? dtype : cache_dtype, w.value);
+                const CacheScales& of_cache = args.kv_cache.scales;
+                const double scale = h < kHeads ? 1.0 : value_head < 0 ? of_cache.k : of_cache.v;
+                const double got = scale * (h < kHeads ? got_query[at + d] : got_cache[at + d]);
+                const double rounding =
+                    scale * LargestRounding(h < kHeads ? dtype : cache_dtype, w.value / scale);
                 ASSERT_NEAR(got, w.value, 1.01 * (w.error + rounding)) << t << " " << h << " " << d;
                 if (h >= kHeads) written[at + d] = true;
               }
@@ -219,6 +225,80 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
             ASSERT_EQ(std::isnan(got_cache[i]), !written[i]) << i;
           }
         }
+      }
+    }
+  }
+}
+
+// Numbers near the middles of numbers of e4m3, those that saturate, and those that are no numbers.
+std::vector<float> NumbersFor(float scale) {
+  using Limits = std::numeric_limits<float>;
+  std::vector<float> numbers = {0.0f, Limits::max(), Limits::infinity(), Limits::quiet_NaN()};
+  for (int code = 0; code < 0x7e; ++code) {
+    const float middle =
+        scale *
+        (E4M3ToF32(static_cast<uint8_t>(code)) + E4M3ToF32(static_cast<uint8_t>(code + 1))) / 2;
+    numbers.insert(numbers.end(), {middle, std::nextafter(middle, 0.0f),
+                                   std::nextafter(middle, Limits::max()), 1.1f * middle});
+  }
+  const size_t count = numbers.size();
+  for (size_t i = 0; i < count; ++i) numbers.push_back(-numbers[i]);
+  return numbers;
+}
+
+TEST_P(QkvPostTest, AnFp8CacheHasTheBitsOfTheCpu) {
+  constexpr int64_t kHeadDim = 8, kBlockSize = 16;
+  const auto cpu = testing::MakeBackend("auto", 1);
+  for (const float scale : {1.0f, 0.037f, 3.0f, CacheScales::kSmallest, CacheScales::kLargest}) {
+    const CacheScales scales = {.k = scale, .v = 1.0f / scale};
+    testing::HeadShape shape{.num_heads = 1,
+                             .num_kv_heads = 1,
+                             .head_dim = kHeadDim,
+                             .dtype = DType::kF8E4M3,
+                             .scales = scales};
+    testing::SequenceData tokens = {.key = NumbersFor(scales.k), .value = NumbersFor(scales.v)};
+    const int64_t num_tokens = std::ssize(tokens.key) / kHeadDim;
+    ASSERT_EQ(num_tokens * kHeadDim, std::ssize(tokens.key));
+    tokens.query = std::vector<float>(tokens.key.size(), 1.0f);
+    const int64_t num_blocks = (num_tokens + kBlockSize - 1) / kBlockSize;
+    for (int32_t block = 0; block < num_blocks; ++block) tokens.blocks.push_back(block);
+    testing::PoisonedCache want(*cpu, shape, num_blocks);
+    want.Write(tokens, 0, num_tokens, {.value_scale = 0.7f});
+
+    std::vector<float> rows;
+    std::vector<int64_t> slots;
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      for (const std::vector<float>* part : {&tokens.query, &tokens.key, &tokens.value}) {
+        rows.insert(rows.end(), part->begin() + t * kHeadDim, part->begin() + (t + 1) * kHeadDim);
+      }
+      slots.push_back(t);
+    }
+    constexpr int64_t kStride = 2 * kBlockSize * kHeadDim;
+    DeviceFloats qkv(*device_, DType::kF32, rows);
+    DeviceFloats query(*device_, DType::kF32, num_tokens * kHeadDim);
+    DeviceArray<uint8_t> cache(*device_, num_blocks * kStride);
+    DeviceArray<int64_t> slot(*device_, slots);
+    QkvPostArgs args = {.query = query.View({num_tokens, 1, kHeadDim}),
+                        .kv_cache = CacheView(cache.data(), DType::kF8E4M3, num_blocks, 1,
+                                              kBlockSize, kHeadDim, kHeadDim, kStride),
+                        .qkv = qkv.View({num_tokens, 3 * kHeadDim}),
+                        .slot_mapping = TensorView(slot.data(), DType::kI64, {num_tokens}),
+                        .value_scale = 0.7f};
+    args.kv_cache.scales = scales;
+    ASSERT_TRUE(QkvPost(*device_, args).ok());
+    const std::vector<uint8_t> got = cache.ToHost();
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      for (int64_t d = 0; d < kHeadDim; ++d) {
+        // The CPU stores 16 keys together, as [head_dim][16].
+        const int64_t block = t / kBlockSize, row = t % kBlockSize;
+        const uint8_t* const cpu_block =
+            want.view().keys.data<uint8_t>() + block * want.view().block_stride();
+        const uint8_t* const block_of = got.data() + block * kStride;
+        const int64_t value = kBlockSize * kHeadDim + row * kHeadDim + d;
+        ASSERT_EQ(block_of[row * kHeadDim + d], cpu_block[d * 16 + row])
+            << scale << " " << tokens.key[static_cast<size_t>(t * kHeadDim + d)];
+        ASSERT_EQ(block_of[value], cpu_block[value])
+            << scale << " " << tokens.value[static_cast<size_t>(t * kHeadDim + d)];
       }
     }
   }
