@@ -207,6 +207,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                                            .cpu_isa = config.cpu_isa,
                                            .cuda_attention = config.cuda_attention,
                                            .cuda_shared_prefix = config.cuda_shared_prefix,
+                                           .cuda_fp8_products = config.cuda_fp8_products,
                                            .deterministic = config.deterministic,
                                            .num_threads = config.threads,
                                            .pack_weights = config.weights == "packed",
