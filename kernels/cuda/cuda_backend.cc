@@ -59,7 +59,9 @@ class CudaBackend final : public Backend {
             .pipeline_depth = pipeline_depth_,
             .memory_bytes = device_->info().memory_bytes,
             .pci_bus_id = device_->info().pci_bus_id,
-            .records = records_};
+            .records = records_,
+            .num_e4m3_products = num_e4m3_products_,
+            .num_other_e4m3 = num_other_e4m3_};
   }
   DType activation_dtype() const override { return activation_dtype_; }
   bool HasFastAttention(DType cache_dtype, const AttentionPlanKey& layer,
@@ -166,6 +168,7 @@ class CudaBackend final : public Backend {
   PagedAttentionOp attention_;
   const int64_t shared_prefix_bytes_;
   const std::string numerics_;
+  int64_t num_e4m3_products_ = 0, num_other_e4m3_ = 0;  // as in BackendInfo
   // Plans whose dtype or heads have no tensor core kernel. The plain kernel does not use the items
   // of a plan, but its arguments are checked against the plan.
   std::map<AttentionPlanKey, CudaAttentionPlan> plans_;
@@ -194,6 +197,9 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::Prepare(
   for (size_t i = 0; i < parts.size(); ++i) {
     auto* const base = static_cast<char*>(memory.data());
     auto* const to = base + layout.offsets[i];
+    if (parts[i].type == WeightType::kF8E4M3Scaled) {
+      ++(layout.scales[i] != GemmScales::kNone ? num_e4m3_products_ : num_other_e4m3_);
+    }
     if (layout.scales[i] != GemmScales::kNone) {
       RETURN_IF_ERROR(upload_.WriteCodes(parts[i], to));
       RETURN_IF_ERROR(

@@ -30,10 +30,10 @@ absl::Status Multiply(Device& device, const CudaWeight& weight, GemmArgs args) {
 
 absl::Status QuantizeTokens(Device& device, DType dtype, GemmScales scales,
                             const QuantizeTokensParams& params) {
+  const bool of_blocks = scales == GemmScales::kBlocks;
   const LaunchConfig config = {.grid = {static_cast<unsigned>(params.num_tokens)},
                                .block = {RowThreads(params.cols, kQuantizeCols)},
-                               .shared_bytes = kBlockSumBytes};
-  const bool of_blocks = scales == GemmScales::kBlocks;
+                               .shared_bytes = of_blocks ? 0 : kBlockSumBytes};
   if (dtype == DType::kF16) {
     return Launch(device, config, of_blocks ? &QuantizeBlocksKernel<F16> : &QuantizeRowsKernel<F16>,
                   params);

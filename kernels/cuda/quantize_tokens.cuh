@@ -2,6 +2,7 @@
 
 // Rounds tokens to e4m3, with scales in the form of GemmScales.
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -49,8 +50,7 @@ __device__ __forceinline__ CodeScale ScaleOfLargest(uint32_t magnitude) {
 // Returns the largest value of the lanes whose numbers differ in bits below `lanes`.
 __device__ __forceinline__ uint32_t LargestOfLanes(uint32_t value, int lanes) {
   for (int mask = lanes / 2; mask > 0; mask /= 2) {
-    const uint32_t other = __shfl_xor_sync(0xffffffffu, value, mask);
-    value = other > value ? other : value;
+    value = std::max(value, __shfl_xor_sync(0xffffffffu, value, mask));
   }
   return value;
 }

@@ -45,6 +45,10 @@ class BackendTest(unittest.TestCase):
         server = Server("--backend", "cpu", "--deterministic").ready()
         server.stop()
 
+    def test_products_in_e4m3_of_a_model_that_has_none(self):
+        log = self.serve("bfloat16", "--cuda_fp8_products", numerics="cuda-3-fp8")
+        self.assertRegex(log, "WARNING engine: cuda_fp8_products does nothing: .* matrices=0 others=0")
+
     def test_one_that_the_build_does_not_have(self):
         server = Server("--backend", "tpu")
         self.assertEqual(server.wait(), 1)

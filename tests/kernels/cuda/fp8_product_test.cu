@@ -373,6 +373,9 @@ TEST_P(Fp8ProductTest, PartsOfEveryFormShareAWeight) {
       Decode(DType::kBF16, Encode(DType::kBF16, Normal(3, kTokens * kCols)));
   const std::vector<float> got = Multiply(*backend, *weight, x, DType::kF32);
   EXPECT_EQ(num_fp8_gemms_, 2);
+  EXPECT_EQ(backend->info().num_e4m3_products, 2);
+  EXPECT_EQ(backend->info().num_other_e4m3, 1);
+  EXPECT_EQ(backend->info().numerics, "cuda-3-fp8");
   const auto columns = [&](int64_t first, int64_t count) {
     std::vector<float> part;
     for (int64_t token = 0; token < kTokens; ++token) {
@@ -538,6 +541,7 @@ TEST(Fp8ProductLimitsTest, ProductsThatCannotRunAreRefusedBeforeTheyStart) {
   EXPECT_EQ(error(args, {.memory = scratch.data(), .bytes = 256 + 68}), "");
   EXPECT_EQ(error(args, {.memory = scratch.data(), .bytes = 256 + 67}),
             "weight: want a token in 323 bytes of scratch memory, got 64 cols");
+  EXPECT_EQ(error(args, {}), "weight: want a token in 0 bytes of scratch memory, got 64 cols");
   EXPECT_THAT(error(args, {.memory = scratch.data(), .bytes = 1 << 20, .rows = GemmRows::kFixed}),
               HasSubstr("no part in e4m3"));
   GemmArgs apart = args;
