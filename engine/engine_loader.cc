@@ -117,6 +117,16 @@ absl::Status CheckAttentionIsFast(const kernels::Backend& backend, kernels::DTyp
   return absl::OkStatus();
 }
 
+// Logs how many matrices cuda_fp8_products concerns. Warns if there are none.
+void LogFp8Products(const kernels::BackendInfo& backend) {
+  const bool has_any = backend.num_e4m3_products > 0;
+  base::Log(has_any ? base::LogLevel::kInfo : base::LogLevel::kWarning, "engine",
+            has_any ? "matrices in F8_E4M3 are multiplied with activations in F8_E4M3"
+                    : "cuda_fp8_products does nothing: it wants a GPU, and matrices in F8_E4M3 "
+                      "outside of mixtures, in whole blocks of 16 rows or of 128 x 128 weights",
+            {{"matrices", backend.num_e4m3_products}, {"others", backend.num_other_e4m3}});
+}
+
 // Returns the bytes of the KV cache if the config does not say. On a device, the cache gets what
 // weights and steps leave of gpu_memory_utilization of the memory. The rest is for what the first
 // steps allocate: plans, recordings, the sampler, and the libraries' own. On a host, whose memory
@@ -213,6 +223,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                                            .cpu_isa = config.cpu_isa,
                                            .cuda_attention = config.cuda_attention,
                                            .cuda_shared_prefix = config.cuda_shared_prefix,
+                                           .cuda_fp8_products = config.cuda_fp8_products,
                                            .deterministic = config.deterministic,
                                            .num_threads = config.threads,
                                            .pack_weights = config.weights == "packed",
@@ -231,6 +242,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                    ChooseMaxDraftTokens(config.max_draft_tokens, parts.limits.pipeline_depth));
   RETURN_IF_ERROR(CheckWeightsFit(config, *files->weights, *parts.backend));
   ASSIGN_OR_RETURN(parts.model, CreateModel(model, *files, *parts.backend, parts.limits));
+  if (config.cuda_fp8_products) LogFp8Products(parts.backend->info());
 
   ASSIGN_OR_RETURN(const int64_t available,
                    CheckStepsFit(parts.limits, *parts.model, *parts.backend));

@@ -54,6 +54,9 @@ struct BackendInfo {
   int64_t memory_bytes = 0;  // of a device, all of it; 0: unknown
   std::string pci_bus_id;    // of a GPU, such as "0000:17:00.0"
   bool records = false;      // true: Record and Replay work, and save the host time
+  // Matrices in e4m3 that were prepared so far: those whose products round the activations to e4m3,
+  // too, and the others.
+  int64_t num_e4m3_products = 0, num_other_e4m3 = 0;
 };
 
 class Backend {

@@ -26,6 +26,9 @@ struct BackendOptions {
   std::string cuda_attention = "auto";
   // true: on CUDA, decodes that share many keys read them once (kernels/cuda/shared_units.h).
   bool cuda_shared_prefix = false;
+  // true: on CUDA, products with weights in e4m3 round the activations to e4m3, too
+  // (kernels/cuda/fp8_product.h). Needs a GPU of compute capability 9.0.
+  bool cuda_fp8_products = false;
   // true: on CUDA, the bits of a request do not depend on other requests or on chunks of its
   // prompt. On the CPU they never do.
   bool deterministic = false;

@@ -25,9 +25,31 @@ cudaDataType_t TypeOf(DType type) {
       return CUDA_R_16F;
     case DType::kBF16:
       return CUDA_R_16BF;
+    case DType::kF8E4M3:
+      return CUDA_R_8F_E4M3;
     default:
       return CUDA_R_32F;
   }
+}
+
+absl::Status SetAttribute(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute,
+                          const auto& value) {
+  return ToStatus(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof(value)),
+                  "describing");
+}
+
+// Gives the product the scales of `args`. Operand A of cuBLASLt is our b, and B is our a.
+absl::Status SetScales(cublasLtMatmulDesc_t product, const GemmArgs& args) {
+  if (args.scales == GemmScales::kNone) return absl::OkStatus();
+  const bool of_blocks = args.scales == GemmScales::kBlocks;
+  const int32_t of_a = of_blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+                                 : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  const int32_t of_b = of_blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                                 : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  RETURN_IF_ERROR(SetAttribute(product, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, of_b));
+  RETURN_IF_ERROR(SetAttribute(product, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, of_a));
+  RETURN_IF_ERROR(SetAttribute(product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.b_scales));
+  return SetAttribute(product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.a_scales);
 }
 
 }  // namespace
@@ -68,17 +90,16 @@ CublasGemm::~CublasGemm() {
   if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-absl::StatusOr<CublasGemm::Plan*> CublasGemm::FindPlan(const GemmShape& shape) {
+absl::StatusOr<CublasGemm::Plan*> CublasGemm::FindPlan(const GemmShape& shape,
+                                                       const GemmArgs& args) {
   if (const auto found = plans_.find(shape); found != plans_.end()) return found->second.get();
 
   auto plan = std::make_unique<Plan>();
   const cublasOperation_t transposed = CUBLAS_OP_T;
   RETURN_IF_ERROR(ToStatus(cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                            "describing"));
-  RETURN_IF_ERROR(
-      ToStatus(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA,
-                                              &transposed, sizeof(transposed)),
-               "describing"));
+  RETURN_IF_ERROR(SetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, transposed));
+  RETURN_IF_ERROR(SetScales(plan->product, args));
   const auto k = static_cast<uint64_t>(shape.k), m = static_cast<uint64_t>(shape.m),
              n = static_cast<uint64_t>(shape.n);
   const cudaDataType_t type = TypeOf(shape.type);
@@ -122,6 +143,7 @@ absl::Status CublasGemm::Multiply(const GemmArgs& args, const Plan& plan) {
         ToStatus(cublasLtMatrixLayoutSetAttribute(rows, CUBLASLT_MATRIX_LAYOUT_COLS, &m, sizeof(m)),
                  "describing"));
   }
+  RETURN_IF_ERROR(SetScales(plan.product, args));
   const float alpha = 1.0f, beta = args.accumulate ? 1.0f : 0.0f;
   return ToStatus(cublasLtMatmul(handle_, plan.product, &alpha, args.b, plan.b, args.a, plan.a,
                                  &beta, args.d, plan.d, args.d, plan.d, &plan.algorithm,
@@ -133,13 +155,13 @@ absl::Status CublasGemm::Run(const GemmArgs& args) {
   if (args.m == 0 || args.n == 0) return absl::OkStatus();
   GemmShape shape = ShapeOf(args);
   shape.m = RowBucket(args.m);
-  ASSIGN_OR_RETURN(const Plan* plan, FindPlan(shape));
+  ASSIGN_OR_RETURN(const Plan* plan, FindPlan(shape, args));
   absl::Status multiplied = Multiply(args, *plan);
   if (multiplied.ok() || shape.m == args.m) return multiplied;
   // The plan was made for the m of the bucket. cuBLASLt checks the algorithm when a product is
   // enqueued, and may refuse the algorithm for args.m. Then a plan for exactly args.m is used.
   shape.m = args.m;
-  ASSIGN_OR_RETURN(plan, FindPlan(shape));
+  ASSIGN_OR_RETURN(plan, FindPlan(shape, args));
   return Multiply(args, *plan);
 }
 

@@ -29,8 +29,8 @@ class CublasGemm {
 
   explicit CublasGemm(cudaStream_t stream);
   // Returns the plan for `shape`, with the algorithm that cuBLASLt chooses. Makes the plan on the
-  // first call for the shape.
-  absl::StatusOr<Plan*> FindPlan(const GemmShape& shape);
+  // first call for the shape, which is that of `args` except for m.
+  absl::StatusOr<Plan*> FindPlan(const GemmShape& shape, const GemmArgs& args);
   absl::Status Multiply(const GemmArgs& args, const Plan& plan);
 
   const cudaStream_t stream_;

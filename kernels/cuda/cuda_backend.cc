@@ -27,7 +27,8 @@ namespace {
 std::string NumericsOf(const CudaBackendOptions& options) {
   return absl::StrCat("cuda-3", options.deterministic ? "-deterministic" : "",
                       options.prefill_attention == PrefillAttention::kWgmma ? "-wgmma" : "",
-                      options.shared_prefix_bytes > 0 ? "-prefix" : "");
+                      options.shared_prefix_bytes > 0 ? "-prefix" : "",
+                      options.fp8_products ? "-fp8" : "");
 }
 
 class CudaBackend final : public Backend {
@@ -38,6 +39,7 @@ class CudaBackend final : public Backend {
         activation_dtype_(options.activation_dtype),
         pipeline_depth_(options.pipeline_depth),
         records_(options.records),
+        fp8_products_(options.fp8_products),
         gemm_rows_(options.deterministic ? GemmRows::kFixed : GemmRows::kAny),
         linear_scratch_(std::move(linear_scratch)),
         upload_(*device_),
@@ -57,7 +59,9 @@ class CudaBackend final : public Backend {
             .pipeline_depth = pipeline_depth_,
             .memory_bytes = device_->info().memory_bytes,
             .pci_bus_id = device_->info().pci_bus_id,
-            .records = records_};
+            .records = records_,
+            .num_e4m3_products = num_e4m3_products_,
+            .num_other_e4m3 = num_other_e4m3_};
   }
   DType activation_dtype() const override { return activation_dtype_; }
   bool HasFastAttention(DType cache_dtype, const AttentionPlanKey& layer,
@@ -81,12 +85,13 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) override {
-    return Prepare(parts, packs());
+    return Prepare(parts, packs(), fp8_products_);
   }
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareMoeWeight(
       std::span<const WeightView> parts) override {
-    return Prepare(parts, packs() && CanPackExperts(parts));
+    return Prepare(parts, packs() && CanPackExperts(parts), false);
   }
+  // In e4m3 a weight takes at most as much as packed, so the scales need not be read.
   int64_t PreparedBytes(const WeightView& part) const override {
     return LayOut({&part, 1}, activation_dtype_, packs()).bytes;
   }
@@ -144,9 +149,9 @@ class CudaBackend final : public Backend {
 
  private:
   bool packs() const { return SizeOf(activation_dtype_) == 2; }
-  // Parts whose type has a packed form stay packed if `packs`.
+  // `packs` and `keeps_e4m3` are those of LayOut (cuda_weight_layout.h).
   absl::StatusOr<std::unique_ptr<PreparedWeight>> Prepare(std::span<const WeightView> parts,
-                                                          bool packs);
+                                                          bool packs, bool keeps_e4m3);
 
   // These members are constant after construction. The device is declared first, so buffers are
   // freed before the device.
@@ -154,6 +159,7 @@ class CudaBackend final : public Backend {
   const DType activation_dtype_;
   const int32_t pipeline_depth_;
   const bool records_;
+  const bool fp8_products_;
   const GemmRows gemm_rows_;
   const DeviceBuffer linear_scratch_;
 
@@ -162,6 +168,7 @@ class CudaBackend final : public Backend {
   PagedAttentionOp attention_;
   const int64_t shared_prefix_bytes_;
   const std::string numerics_;
+  int64_t num_e4m3_products_ = 0, num_other_e4m3_ = 0;  // as in BackendInfo
   // Plans whose dtype or heads have no tensor core kernel. The plain kernel does not use the items
   // of a plan, but its arguments are checked against the plan.
   std::map<AttentionPlanKey, CudaAttentionPlan> plans_;
@@ -176,7 +183,7 @@ absl::StatusOr<DeviceBuffer> CudaBackend::Allocate(int64_t bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::Prepare(
-    std::span<const WeightView> parts, bool packs) {
+    std::span<const WeightView> parts, bool packs, bool keeps_e4m3) {
   if (parts.empty()) return WantGot("parts", "one weight at least", "none");
   const int64_t cols = parts[0].cols;
   for (const WeightView& part : parts) {
@@ -185,10 +192,20 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::Prepare(
       return WantGot("parts", absl::StrCat(cols, " cols"), absl::StrCat(part.cols));
     }
   }
-  const CudaWeightLayout layout = LayOut(parts, activation_dtype_, packs);
+  const CudaWeightLayout layout = LayOut(parts, activation_dtype_, packs, keeps_e4m3);
   ASSIGN_OR_RETURN(DeviceBuffer memory, device_->Allocate(layout.bytes));
   for (size_t i = 0; i < parts.size(); ++i) {
-    auto* const to = static_cast<char*>(memory.data()) + layout.offsets[i];
+    auto* const base = static_cast<char*>(memory.data());
+    auto* const to = base + layout.offsets[i];
+    if (parts[i].type == WeightType::kF8E4M3Scaled) {
+      ++(layout.scales[i] != GemmScales::kNone ? num_e4m3_products_ : num_other_e4m3_);
+    }
+    if (layout.scales[i] != GemmScales::kNone) {
+      RETURN_IF_ERROR(upload_.WriteCodes(parts[i], to));
+      RETURN_IF_ERROR(
+          upload_.WriteScales(parts[i], layout.scales[i], base + layout.scales_offsets[i]));
+      continue;
+    }
     RETURN_IF_ERROR(layout.is_packed[i] ? upload_.WritePacked(parts[i], to)
                                         : upload_.Write(parts[i], activation_dtype_, to));
   }
@@ -233,6 +250,23 @@ absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   return AttentionReference(*device_, args);
 }
 
+absl::Status CheckFp8Products(const CudaBackendOptions& options, const DeviceInfo& device) {
+  if (!options.fp8_products) return absl::OkStatus();
+  // The only one for which cuBLASLt 13 documents scales of rows, of 128 columns and of blocks.
+  constexpr int kWithScales = 90;
+  if (device.compute_capability != kWithScales) {
+    return WantGot("cuda_fp8_products", "compute capability 9.0",
+                   absl::StrCat(device.compute_capability / 10, ".", device.compute_capability % 10,
+                                "; leave out the flag"));
+  }
+  if (options.activation_dtype == DType::kF32) {
+    return WantGot("cuda_fp8_products", "activations in f16 or bf16", "f32");
+  }
+  if (options.deterministic)
+    return WantGot("cuda_fp8_products", "false with deterministic", "true");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<PrefillAttention> PrefillAttentionNamed(std::string_view name) {
@@ -259,6 +293,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Devic
   if (options.deterministic && options.shared_prefix_bytes > 0) {
     return WantGot("cuda_shared_prefix", "false with deterministic", "true");
   }
+  RETURN_IF_ERROR(CheckFp8Products(options, device->info()));
   RETURN_IF_ERROR(PagedAttentionOp::Check(*device, options.prefill_attention));
   ASSIGN_OR_RETURN(DeviceBuffer scratch, device->Allocate(options.linear_scratch_bytes));
   return std::make_unique<CudaBackend>(std::move(device), options, std::move(scratch));

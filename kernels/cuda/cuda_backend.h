@@ -11,6 +11,8 @@
 //
 // With f16 or bf16 activations, PrepareWeight keeps quantised weights packed (packed_weight.h).
 // PrepareMoeWeight does so if all parts have one type and whole pairs of groups (CanPackExperts).
+// With CudaBackendOptions::fp8_products, PrepareWeight keeps those of e4m3 in e4m3, if their shape
+// and their scales allow products in e4m3 (fp8_weight.h).
 // Other weights are converted to the dtype of activations (weight_upload.h).
 // Ops are enqueued. The host does not check the content of device memory before an op runs.
 
@@ -44,6 +46,10 @@ struct CudaBackendOptions {
   // Decodes read keys that they share once (shared_units.h) in steps in which a layer reads at
   // least this many bytes less. 0: never, because no GPU has run it yet. Not with `deterministic`.
   int64_t shared_prefix_bytes = 0;
+  // Weights in e4m3 stay so, and tokens are rounded to e4m3 for their products (fp8_product.h).
+  // Off, because no GPU has run it yet. With compute capability 9.0 and f16 or bf16, and not with
+  // `deterministic`.
+  bool fp8_products = false;
 };
 
 // The value of shared_prefix_bytes with BackendOptions::cuda_shared_prefix. A step with shared keys

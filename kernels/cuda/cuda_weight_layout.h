@@ -18,13 +18,17 @@ struct CudaWeightLayout {
   // For each view, where it is written, and in which form.
   std::vector<int64_t> offsets;
   std::vector<bool> is_packed;
+  std::vector<GemmScales> scales;
+  std::vector<int64_t> scales_offsets;  // where its scales are written, if it has any
 };
 
 // Returns the layout of `views`, which must be valid and have equal cols. With `packs`, views whose
-// type has a packed form are packed, and others are of `dtype`. Views of one form become one part
-// where their rows are together: packed rows are in groups of 16, so a packed view continues the
-// one before it only if that ends with a whole group.
-CudaWeightLayout LayOut(std::span<const WeightView> views, DType dtype, bool packs);
+// type has a packed form are packed, and others are of `dtype`. With `keeps_e4m3`, views for which
+// Fp8ScalesOf (fp8_weight.h) finds scales are in e4m3 instead. Views of one form become one part
+// where their rows are together: packed rows are in groups of 16, and scales may be for 128 rows,
+// so such a view continues the one before it only if that ends with a whole group.
+CudaWeightLayout LayOut(std::span<const WeightView> views, DType dtype, bool packs,
+                        bool keeps_e4m3 = false);
 
 // The rows of a packed expert are a multiple of this, and so are the rows of its gate and of up, so
 // that each begins with a group. Two groups, because a view may hold both gate and up.

@@ -12,6 +12,46 @@ constexpr int64_t kMaxThreads = 1024;
 constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxGridYz = 65535;
 
+absl::Status ValidateStrides(const GemmArgs& args) {
+  if (args.m < 0 || args.n < 0 || args.k < 0 || args.lda < args.k || args.ldb < args.k ||
+      args.ldd < args.n) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("gemm: want rows at least as far apart as they are long, got m %d, n %d, "
+                        "k %d, lda %d, ldb %d, ldd %d",
+                        args.m, args.n, args.k, args.lda, args.ldb, args.ldd));
+  }
+  return absl::OkStatus();
+}
+
+// Checks a product in e4m3.
+absl::Status ValidateScaled(const GemmArgs& args) {
+  const DType out = args.output_type;
+  if (out != DType::kF32 && out != DType::kF16 && out != DType::kBF16) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("gemm: want an output of f32|f16|bf16, got %s", Name(out).data()));
+  }
+  if (args.scales == GemmScales::kNone || args.a_scales == nullptr || args.b_scales == nullptr) {
+    return absl::InvalidArgumentError("gemm: want scales of both matrices in e4m3, got none");
+  }
+  const int64_t unit = args.scales == GemmScales::kBlocks ? kScaledGemmBlock : kScaledGemmUnit;
+  if (args.n % unit != 0 || args.k % unit != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "gemm: want n and k in multiples of %d in e4m3, got n %d, k %d", unit, args.n, args.k));
+  }
+  const auto is_aligned = [](const void* data, int64_t row_bytes) {
+    constexpr int64_t kBytes = 16;
+    return reinterpret_cast<uintptr_t>(data) % kBytes == 0 && row_bytes % kBytes == 0;
+  };
+  if (!is_aligned(args.a, args.lda) || !is_aligned(args.b, args.ldb) ||
+      !is_aligned(args.d, args.ldd * SizeOf(out))) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("gemm: want matrices and rows at multiples of 16 bytes in e4m3, got lda "
+                        "%d, ldb %d, ldd %d and the addresses %p, %p, %p",
+                        args.lda, args.ldb, args.ldd, args.a, args.b, args.d));
+  }
+  return ValidateStrides(args);
+}
+
 }  // namespace
 
 absl::StatusOr<double> SecondsOf(Device& device, absl::FunctionRef<absl::Status()> enqueue) {
@@ -48,6 +88,7 @@ absl::Status Validate(const LaunchConfig& config, const DeviceInfo& info) {
 }
 
 absl::Status Validate(const GemmArgs& args) {
+  if (args.type == DType::kF8E4M3) return ValidateScaled(args);
   const bool sixteen_bits = args.type == DType::kBF16 || args.type == DType::kF16;
   if (!sixteen_bits && args.type != DType::kF32) {
     return absl::InvalidArgumentError(
@@ -58,14 +99,7 @@ absl::Status Validate(const GemmArgs& args) {
                                                       Name(args.type).data(),
                                                       Name(args.output_type).data()));
   }
-  if (args.m < 0 || args.n < 0 || args.k < 0 || args.lda < args.k || args.ldb < args.k ||
-      args.ldd < args.n) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("gemm: want rows at least as far apart as they are long, got m %d, n %d, "
-                        "k %d, lda %d, ldb %d, ldd %d",
-                        args.m, args.n, args.k, args.lda, args.ldb, args.ldd));
-  }
-  return absl::OkStatus();
+  return ValidateStrides(args);
 }
 
 }  // namespace quire::kernels::cuda

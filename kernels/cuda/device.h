@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "base/math.h"
 #include "kernels/cuda/launch_config.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/device_buffer.h"
@@ -45,8 +46,26 @@ struct KernelLaunch {
   void (*call)(const void* kernel, const void* params) = nullptr;
 };
 
+// The float32 scales of a product of two matrices in e4m3. A number of a matrix is that of its code
+// times its scale.
+//   kNone    the matrices are not e4m3
+//   kRows    one scale for each row: a_scales [m], b_scales [n]
+//   kBlocks  a_scales [k / 128, m]: one for 128 columns of a row. b_scales [n / 128,
+//            BlockScaleStride(k)]: one for 128 x 128 numbers. n and k are multiples of 128.
+enum class GemmScales : uint8_t { kNone, kRows, kBlocks };
+
+inline constexpr int64_t kScaledGemmBlock = 128;  // rows and columns of a scale of kBlocks
+inline constexpr int64_t kScaledGemmUnit = 16;  // n and k of a product in e4m3 are multiples of it
+
+// Returns the elements from one row of b_scales to the next, with kBlocks. cuBLASLt wants rows of
+// whole vectors of 16 bytes.
+constexpr int64_t BlockScaleStride(int64_t k) {
+  return base::RoundUp(k / kScaledGemmBlock, int64_t{4});
+}
+
 // The arguments of the product d[m, n] = a[m, k] . b[n, k]^T (+ d). All matrices are row-major.
-// Sums are in float32, with one rounding on store.
+// Sums are in float32, with one rounding on store. A product in e4m3 needs a GPU of compute
+// capability 9.0, and matrices and rows at multiples of 16 bytes.
 struct GemmArgs {
   void* d = nullptr;
   const void* a = nullptr;
@@ -54,8 +73,11 @@ struct GemmArgs {
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldd = 0;  // elements from one row to the next
   DType type = DType::kBF16;          // of a and b
-  DType output_type = DType::kBF16;   // of d: the type of a, or f32
+  DType output_type = DType::kBF16;   // of d: the type of a, or f32; if a is e4m3, f32, f16 or bf16
   bool accumulate = false;            // true: the product is added to the content of d
+  GemmScales scales = GemmScales::kNone;
+  const float* a_scales = nullptr;
+  const float* b_scales = nullptr;
 };
 
 class Device {

@@ -1,6 +1,7 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/embed.cuh"
+#include "kernels/cuda/fp8_weight.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/row_launch.h"
@@ -13,16 +14,26 @@ absl::Status EmbedPart(Device& device, const EmbedArgs& args, const CudaWeight& 
                        const CudaWeightPart& part) {
   const int64_t cols = weight.cols();
   const auto num_tokens = static_cast<unsigned>(args.out.dim(0));
-  const EmbedParams params = {.out = args.out.raw(),
-                              .token_ids = args.token_ids.data<int32_t>(),
-                              .table = weight.DataOf(part),
-                              .first_row = part.first_row,
-                              .num_rows = part.num_rows,
-                              .cols = cols,
-                              .rows = weight.rows(),
-                              .scale = args.scale};
+  const bool of_blocks = part.scales == GemmScales::kBlocks;
+  const EmbedParams params = {
+      .out = args.out.raw(),
+      .token_ids = args.token_ids.data<int32_t>(),
+      .table = weight.DataOf(part),
+      .first_row = part.first_row,
+      .num_rows = part.num_rows,
+      .cols = cols,
+      .rows = weight.rows(),
+      .scale = args.scale,
+      .scales = of_blocks || part.scales == GemmScales::kRows ? weight.ScalesOf(part) : nullptr,
+      .rows_of_scale = RowsOfScales(part.scales),
+      .cols_of_scale = of_blocks ? kScaledGemmBlock : cols,
+      .scale_stride = of_blocks ? BlockScaleStride(cols) : 1};
   return WithElementType(args.out.dtype(), [&](auto element) {
     using T = decltype(element);
+    if (part.scales != GemmScales::kNone) {
+      return Launch(device, {.grid = {num_tokens}, .block = {RowThreads(cols, kLaneCols)}},
+                    &EmbedFp8Kernel<T>, params);
+    }
     if (part.packed) {
       return WithPackedType(
           *part.packed,

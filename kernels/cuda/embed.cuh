@@ -15,6 +15,10 @@ struct EmbedParams {
   int64_t first_row, num_rows, cols;
   int64_t rows;  // of all parts
   float scale;
+  // Of a part in e4m3: the scale of row r and column c is scales[r / rows_of_scale * scale_stride +
+  // c / cols_of_scale].
+  const float* scales;
+  int64_t rows_of_scale, cols_of_scale, scale_stride;
 };
 
 // Returns the row of the part for this block's token, or a negative number if another part has it.
@@ -44,6 +48,25 @@ __global__ void EmbedKernel(const __grid_constant__ EmbedParams p) {
 #pragma unroll
     for (int j = 0; j < kCount; ++j) values[j] *= scale;
     StoreElements(out + i, values);
+  });
+}
+
+// The same for a part in e4m3. One block per token.
+template <typename T>
+__global__ void EmbedFp8Kernel(const __grid_constant__ EmbedParams p) {
+  float scale;
+  const int64_t row = EmbedRow(p, scale);
+  if (row < 0) return;
+  const E4M3* const codes = static_cast<const E4M3*>(p.table) + row * p.cols;
+  const float* const scales = p.scales + row / p.rows_of_scale * p.scale_stride;
+  T* const out = static_cast<T*>(p.out) + int64_t{blockIdx.x} * p.cols;
+  ForEachVector<kLaneCols>(p.cols, [&](int64_t col) {
+    float values[kLaneCols];
+    LoadElements(codes + col, values);
+    const float of_codes = scales[col / p.cols_of_scale];
+#pragma unroll
+    for (int i = 0; i < kLaneCols; ++i) values[i] = of_codes * values[i] * scale;
+    StoreElements(out + col, values);
   });
 }
 

@@ -24,7 +24,8 @@ GemmShape ShapeOf(const GemmArgs& args) {
           .d_alignment = AlignmentOf(args.d),
           .type = args.type,
           .output_type = args.output_type,
-          .accumulate = args.accumulate};
+          .accumulate = args.accumulate,
+          .scales = args.scales};
 }
 
 }  // namespace quire::kernels::cuda

@@ -21,6 +21,7 @@ struct GemmShape {
   uint32_t a_alignment = 0, b_alignment = 0, d_alignment = 0;  // bytes
   DType type = DType::kBF16, output_type = DType::kBF16;
   bool accumulate = false;
+  GemmScales scales = GemmScales::kNone;
 
   auto operator<=>(const GemmShape&) const = default;
 };

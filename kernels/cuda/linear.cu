@@ -60,7 +60,7 @@ LinearScratch DivideScratch(const CudaWeight& weight, const DeviceBuffer& memory
   int64_t product_bytes = 0;
   if (rows == GemmRows::kFixed) {
     product_bytes = std::min(memory.bytes(), FixedRowsScratchBytes(weight, weight.rows()));
-  } else if (weight.is_packed()) {
+  } else if (weight.is_packed() || weight.has_scales()) {
     // Three quarters for sums: of 256 MiB, the other 64 hold 8192 rows of 4096 in bf16, enough to
     // fill a GPU in one GEMM.
     product_bytes = memory.bytes() - memory.bytes() / 4 * 3;

@@ -5,6 +5,7 @@
 #include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/dequantize_weight.cuh"
+#include "kernels/cuda/fp8_product.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed_gemm.cuh"
 #include "kernels/cuda/packed_launch.h"
@@ -113,13 +114,23 @@ absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, 
                      absl::StrCat(bytes, " bytes"));
     }
   }
-  if (!weight.is_packed()) return absl::OkStatus();
+  if (!weight.is_packed() && !weight.has_scales()) return absl::OkStatus();
   const uintptr_t offset = reinterpret_cast<uintptr_t>(args.a) % 16;
   if (offset != 0) {
     return WantGot("input", "memory at a multiple of 16 bytes", absl::StrCat(offset, " past one"));
   }
+  if (weight.has_scales()) {
+    if (scratch.rows == GemmRows::kFixed) {
+      return WantGot("weight", "no part in e4m3 with GemmRows::kFixed", "one");
+    }
+    if (QuantizedTokensIn(scratch.bytes, weight.cols()) == 0) {
+      return WantGot("weight",
+                     absl::StrCat("a token in ", scratch.bytes, " bytes of scratch memory"),
+                     absl::StrCat(weight.cols(), " cols"));
+    }
+  }
   const int64_t width = SizeOf(weight.dtype());
-  if (scratch.rows == GemmRows::kAny && most_tokens > kMostPackedTokens &&
+  if (weight.is_packed() && scratch.rows == GemmRows::kAny && most_tokens > kMostPackedTokens &&
       scratch.bytes < weight.cols() * width) {
     return WantGot("weight", absl::StrCat("at most ", scratch.bytes / width, " cols"),
                    absl::StrCat(weight.cols()));
@@ -134,7 +145,11 @@ absl::Status WeightProduct(Device& device, const CudaWeight& weight, GemmArgs ar
   auto* const out = static_cast<char*>(args.d);
   args.k = weight.cols();
   args.type = weight.dtype();
+  if (weight.has_scales()) {
+    RETURN_IF_ERROR(Fp8Product(device, weight, args, scratch.memory, scratch.bytes));
+  }
   for (const CudaWeightPart& part : weight.parts()) {
+    if (part.scales != GemmScales::kNone) continue;
     const uint8_t* const data = weight.DataOf(part);
     args.n = part.num_rows;
     args.d = out + part.first_row * SizeOf(args.output_type);

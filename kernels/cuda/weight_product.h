@@ -19,8 +19,9 @@ namespace quire::kernels::cuda {
 inline constexpr int64_t kMostPackedTokens = 16;
 
 // Device memory of a product, at a multiple of 256 bytes. With GemmRows::kAny it is for dequantised
-// rows. It must have room for one row at least if the weight is packed and there are more than
-// kMostPackedTokens tokens. With GemmRows::kFixed it is for FixedRowsGemm, if any part is not
+// rows, and for tokens in e4m3 if a part has scales. It must have room for one row at least if the
+// weight is packed and there are more than kMostPackedTokens tokens, and for one token at least if
+// a part has scales. With GemmRows::kFixed it is for FixedRowsGemm, if any part is not
 // packed.
 struct ProductScratch {
   void* memory = nullptr;
@@ -43,8 +44,9 @@ absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, 
                                 const ProductScratch& scratch);
 
 // Enqueues the product of args.a and `weight`, with the contract of Device::Gemm. The weight
-// decides `b`, `n`, `k`, `ldb` and `type`, which are not read. If a part is packed, args.a and its
-// rows must be at multiples of 16 bytes.
+// decides `b`, `n`, `k`, `ldb` and `type`, which are not read. If a part is packed or has scales,
+// args.a and its rows must be at multiples of 16 bytes. A part with scales is multiplied in e4m3
+// (fp8_product.h); not with GemmRows::kFixed.
 absl::Status WeightProduct(Device& device, const CudaWeight& weight, GemmArgs args,
                            const ProductScratch& scratch);
 

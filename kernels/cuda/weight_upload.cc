@@ -9,6 +9,7 @@
 
 #include "base/math.h"
 #include "base/status_macros.h"
+#include "kernels/cuda/fp8_weight.h"
 #include "kernels/cuda/pack_weight.h"
 #include "kernels/cuda/packed_weight.h"
 #include "kernels/quant/dequantize.h"
@@ -97,6 +98,22 @@ absl::Status WeightUpload::WritePacked(const WeightView& weight, void* to) {
                       for (int64_t i = 0; i < count; ++i) {
                         PackGroup(weight, first + i, groups + i * group_bytes);
                       }
+                      return absl::OkStatus();
+                    });
+}
+
+absl::Status WeightUpload::WriteCodes(const WeightView& weight, void* to) {
+  return WriteItems(weight.rows, weight.cols, to,
+                    [&](int64_t first, int64_t count, std::byte* rows) {
+                      CopyCodes(weight, first, count, rows);
+                      return absl::OkStatus();
+                    });
+}
+
+absl::Status WeightUpload::WriteScales(const WeightView& weight, GemmScales scales, void* to) {
+  return WriteItems(weight.rows / RowsOfScales(scales), ScaleRowBytes(scales, weight.cols), to,
+                    [&](int64_t first, int64_t count, std::byte* rows) {
+                      CopyScales(weight, scales, first, count, rows);
                       return absl::OkStatus();
                     });
 }

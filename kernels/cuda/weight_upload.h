@@ -1,7 +1,7 @@
 #pragma once
 
-// Copies weights from the memory of a mapped file to the device, in the dtype of activations or
-// packed.
+// Copies weights from the memory of a mapped file to the device, in the dtype of activations,
+// packed, or in e4m3.
 
 #include <array>
 #include <cstddef>
@@ -33,6 +33,11 @@ class WeightUpload {
   // The same for all rows in the packed form (packed_weight.h), which the type of `weight` must
   // have.
   absl::Status WritePacked(const WeightView& weight, void* to);
+
+  // The same for all codes and all scales of rows in e4m3, for which Fp8ScalesOf (fp8_weight.h)
+  // returned `scales`.
+  absl::Status WriteCodes(const WeightView& weight, void* to);
+  absl::Status WriteScales(const WeightView& weight, GemmScales scales, void* to);
 
   static constexpr int64_t kPieceBytes = int64_t{16} << 20;
 

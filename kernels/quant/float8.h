@@ -38,17 +38,17 @@ constexpr uint8_t F32ToE4M3(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 24) & 0x80u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude >= 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
-  if (magnitude >= std::bit_cast<uint32_t>(kLargestE4M3)) return static_cast<uint8_t>(sign | 0x7eu);
-  if (magnitude < std::bit_cast<uint32_t>(0x1p-6f)) {
-    // The result is subnormal. The last bit of a float in [2^14, 2^15) is worth 2^-9, as much as
-    // the last bit of the result, so the addition of 2^14 rounds.
-    const float sum = std::bit_cast<float>(magnitude) + 0x1p14f;
-    return static_cast<uint8_t>(sign |
-                                (std::bit_cast<uint32_t>(sum) - std::bit_cast<uint32_t>(0x1p14f)));
-  }
+  // All cases are computed, and one is selected: lanes of a GPU's warp would take each branch.
   const uint32_t odd = (magnitude >> 20) & 1;
-  return static_cast<uint8_t>(sign | ((magnitude - (120u << 23) + 0x7ffffu + odd) >> 20));
+  uint32_t code = (magnitude - (120u << 23) + 0x7ffffu + odd) >> 20;
+  // A subnormal result. The last bit of a float in [2^14, 2^15) is worth 2^-9, as much as the last
+  // bit of the result, so the addition of 2^14 rounds.
+  const float sum = std::bit_cast<float>(magnitude) + 0x1p14f;
+  const uint32_t subnormal = std::bit_cast<uint32_t>(sum) - std::bit_cast<uint32_t>(0x1p14f);
+  code = magnitude < std::bit_cast<uint32_t>(0x1p-6f) ? subnormal : code;
+  code = magnitude >= std::bit_cast<uint32_t>(kLargestE4M3) ? 0x7eu : code;
+  code = magnitude >= 0x7f800000u ? 0x7fu : code;
+  return static_cast<uint8_t>(sign | code);
 }
 
 }  // namespace quire::kernels

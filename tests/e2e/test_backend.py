@@ -41,9 +41,13 @@ class BackendTest(unittest.TestCase):
         self.serve("bfloat16", "--deterministic", numerics="cuda-3-deterministic")
         server = Server("--backend", "cuda-emulated", "--deterministic", "--cuda_attention", "wgmma")
         self.assertEqual(server.wait(), 2)
-        self.assertIn("--deterministic: want neither --cuda_shared_prefix nor --cuda_attention wgmma", server.log())
+        self.assertIn("--deterministic: want none of --cuda_shared_prefix, --cuda_fp8_products and --cuda_attention wgmma", server.log())
         server = Server("--backend", "cpu", "--deterministic").ready()
         server.stop()
+
+    def test_products_in_e4m3_of_a_model_that_has_none(self):
+        log = self.serve("bfloat16", "--cuda_fp8_products", numerics="cuda-3-fp8")
+        self.assertRegex(log, "WARNING engine: cuda_fp8_products does nothing: .* matrices=0 others=0")
 
     def test_one_that_the_build_does_not_have(self):
         server = Server("--backend", "tpu")

@@ -1,7 +1,6 @@
 #include "kernels/cuda/emulator/emulated_device.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -207,11 +206,20 @@ class GemmCommand final : public Command {
                                [&](const MemoryRange& range) { return range.Overlaps(memory); });
   }
 
-  // Returns the memory ranges of the matrices a, b and d.
-  static std::array<MemoryRange, 3> Ranges(const GemmArgs& args) {
-    return {RangeOf(args.a, args.m, args.k, args.lda, args.type),
-            RangeOf(args.b, args.n, args.k, args.ldb, args.type),
-            RangeOf(args.d, args.m, args.n, args.ldd, args.output_type)};
+  // Returns the memory ranges of the matrices a, b and d, and of the scales of a and b if they have
+  // any.
+  static std::vector<MemoryRange> Ranges(const GemmArgs& args) {
+    std::vector<MemoryRange> ranges = {RangeOf(args.a, args.m, args.k, args.lda, args.type),
+                                       RangeOf(args.b, args.n, args.k, args.ldb, args.type),
+                                       RangeOf(args.d, args.m, args.n, args.ldd, args.output_type)};
+    if (args.scales == GemmScales::kNone) return ranges;
+    const bool of_blocks = args.scales == GemmScales::kBlocks;
+    const int64_t a_count = (of_blocks ? args.k / kScaledGemmBlock : 1) * args.m;
+    const int64_t b_count =
+        of_blocks ? args.n / kScaledGemmBlock * BlockScaleStride(args.k) : args.n;
+    ranges.push_back(RangeOf(args.a_scales, 1, a_count, a_count, DType::kF32));
+    ranges.push_back(RangeOf(args.b_scales, 1, b_count, b_count, DType::kF32));
+    return ranges;
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/quant/float16.h"
+#include "kernels/quant/float8.h"
 
 namespace quire::kernels::cuda::emulator {
 
@@ -11,6 +12,7 @@ namespace {
 
 float Load(const void* data, int64_t i, DType type) {
   if (type == DType::kF32) return static_cast<const float*>(data)[i];
+  if (type == DType::kF8E4M3) return E4M3ToF32(static_cast<const uint8_t*>(data)[i]);
   const uint16_t bits = static_cast<const uint16_t*>(data)[i];
   return type == DType::kBF16 ? Bf16ToF32(bits) : F16ToF32(bits);
 }
@@ -23,9 +25,42 @@ void Store(void* data, int64_t i, DType type, float value) {
   }
 }
 
+// Returns the product of the scales of a and b for block `j` of the columns.
+float ScaleOf(const GemmArgs& args, int64_t m, int64_t n, int64_t j) {
+  if (args.scales == GemmScales::kRows) return args.a_scales[m] * args.b_scales[n];
+  return args.a_scales[j * args.m + m] *
+         args.b_scales[n / kScaledGemmBlock * BlockScaleStride(args.k) + j];
+}
+
+// Computes a product in e4m3. The sums of columns that share their scales come first.
+void HostScaledGemm(const GemmArgs& args) {
+  const int64_t block = args.scales == GemmScales::kRows ? args.k : kScaledGemmBlock;
+  std::vector<float> b(static_cast<size_t>(args.n * args.k)), a(static_cast<size_t>(args.k));
+  for (int64_t i = 0; i < args.n * args.k; ++i) {
+    b[static_cast<size_t>(i)] = Load(args.b, i / args.k * args.ldb + i % args.k, args.type);
+  }
+  for (int64_t m = 0; m < args.m; ++m) {
+    for (int64_t k = 0; k < args.k; ++k) {
+      a[static_cast<size_t>(k)] = Load(args.a, m * args.lda + k, args.type);
+    }
+    for (int64_t n = 0; n < args.n; ++n) {
+      const float* const row = b.data() + n * args.k;
+      const int64_t at = m * args.ldd + n;
+      float sum = args.accumulate ? Load(args.d, at, args.output_type) : 0.0f;
+      for (int64_t first = 0; first < args.k; first += block) {
+        float part = 0.0f;
+        for (int64_t k = first; k < first + block; ++k) part += a[static_cast<size_t>(k)] * row[k];
+        sum += part * ScaleOf(args, m, n, first / block);
+      }
+      Store(args.d, at, args.output_type, sum);
+    }
+  }
+}
+
 }  // namespace
 
 void HostGemm(const GemmArgs& args) {
+  if (args.type == DType::kF8E4M3) return HostScaledGemm(args);
   // Copies args.b as float32 and transposed, so that the innermost loop runs along n and
   // vectorizes.
   std::vector<float> b(static_cast<size_t>(args.k * args.n));

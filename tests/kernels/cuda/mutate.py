@@ -69,10 +69,15 @@ KERNELS = {
     **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test")]
        for name in ("packed_gemm", "packed_dequantize", "dequantize_weight")},
     f"{CUDA}/weight_product.cu": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test"),
-                                  (f"{CUDA}/weight_product.cu", "cuda_bad_arguments_test")],
+                                  (f"{CUDA}/weight_product.cu", "cuda_bad_arguments_test"),
+                                  (f"{CUDA}/weight_product.cu", "cuda_fp8_product_test")],
     f"{CUDA}/packed_weight.h": [(f"{CUDA}/pack_weight.cc", "cuda_pack_weight_test")],
     f"{CUDA}/pack_weight.cc": [(f"{CUDA}/pack_weight.cc", "cuda_pack_weight_test")],
-    f"{CUDA}/cuda_weight_layout.cc": [(f"{CUDA}/cuda_weight_layout.cc", "cuda_pack_weight_test")],
+    f"{CUDA}/cuda_weight_layout.cc": [(f"{CUDA}/cuda_weight_layout.cc", "cuda_pack_weight_test"),
+                                      (f"{CUDA}/cuda_weight_layout.cc", "cuda_fp8_product_test")],
+    f"{CUDA}/fp8_weight.cc": [(f"{CUDA}/fp8_weight.cc", "cuda_fp8_product_test")],
+    **{f"{CUDA}/{name}": [(f"{CUDA}/fp8_product.cu", "cuda_fp8_product_test")]
+       for name in ("fp8_product.cu", "quantize_tokens.cuh")},
     f"{CUDA}/moe_routing.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],
     f"{CUDA}/rows.cuh": [(f"{CUDA}/norm.cu", "cuda_step_ops_test")],
 }
@@ -81,6 +86,7 @@ for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("em
                       ("qkv_post", "qkv_post"), ("shift_keys", "shift_keys"), ("update_table", "update_table")):
     KERNELS[f"{CUDA}/{step_op}.cuh"] = [(f"{CUDA}/{unit}.cu", "cuda_step_ops_test")]
 KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
+                                 (f"{CUDA}/embed.cu", "cuda_fp8_product_test"),
                                  (f"{CUDA}/embed.cu", "cuda_large_tensor_test")]
 # Maps host code, in which only the bugs of planted_bugs.py are planted, to the same pairs.
 HOST_CODE = {

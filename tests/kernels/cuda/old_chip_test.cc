@@ -1,5 +1,5 @@
-// Tests that CudaBackend refuses a chip that is too old. Only the emulator can pretend to be such a
-// chip.
+// Tests that CudaBackend refuses a chip that cannot do what is asked. Only the emulator can pretend
+// to be such a chip.
 
 #include <memory>
 #include <string>
@@ -20,6 +20,28 @@ TEST(CudaBackendTest, RefusesOldChipsByName) {
                       .status()
                       .message()),
       ::testing::HasSubstr("device: want compute capability 8.0 or later, got 7.5"));
+}
+
+TEST(CudaBackendTest, RefusesProductsInE4M3WhereTheyCannotRun) {
+  const auto error = [](int chip, const CudaBackendOptions& options) {
+    return std::string(CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(
+                                             emulator::EmulatorOptions{.compute_capability = chip}),
+                                         options)
+                           .status()
+                           .message());
+  };
+  const CudaBackendOptions options = {.activation_dtype = DType::kBF16, .fp8_products = true};
+  EXPECT_EQ(error(90, options), "");
+  EXPECT_EQ(error(89, options),
+            "cuda_fp8_products: want compute capability 9.0, got 8.9; leave out the flag");
+  EXPECT_EQ(error(100, options),
+            "cuda_fp8_products: want compute capability 9.0, got 10.0; leave out the flag");
+  CudaBackendOptions other = options;
+  other.activation_dtype = DType::kF32;
+  EXPECT_EQ(error(90, other), "cuda_fp8_products: want activations in f16 or bf16, got f32");
+  other = options;
+  other.deterministic = true;
+  EXPECT_EQ(error(90, other), "cuda_fp8_products: want false with deterministic, got true");
 }
 
 }  // namespace

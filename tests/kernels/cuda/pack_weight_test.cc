@@ -159,6 +159,17 @@ TEST(PackWeightTest, TakesTheBytesOfTheFile) {
   EXPECT_EQ(PackedGroupBytes(WeightType::kBF16, kCols), 0);
 }
 
+TEST(PackWeightTest, OnlyExpertsOfOneTypeInWholePairsOfGroupsCanBePacked) {
+  const TestWeight q8 = RandomWeight(WeightType::kQ8_0, 32, 64, 1),
+                   q4 = RandomWeight(WeightType::kQ4_0, 32, 64, 2),
+                   half = RandomWeight(WeightType::kQ8_0, 16, 64, 3),
+                   plain = RandomWeight(WeightType::kBF16, 32, 64, 4);
+  EXPECT_TRUE(CanPackExperts(std::vector{q8.view, q8.view}));
+  EXPECT_FALSE(CanPackExperts(std::vector{q8.view, q4.view}));
+  EXPECT_FALSE(CanPackExperts(std::vector{half.view}));
+  EXPECT_FALSE(CanPackExperts(std::vector{plain.view}));
+}
+
 TEST(PackWeightTest, ViewsOfOneFormAreOnePartWhereTheirRowsAreTogether) {
   const auto view = [](WeightType type, int64_t rows) {
     return WeightView{.type = type, .rows = rows, .cols = 256};

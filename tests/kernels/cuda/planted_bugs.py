@@ -18,6 +18,9 @@ EXPERTS = f"{CUDA}/expert_product.cu"
 PACKED_GROUPED = f"{CUDA}/packed_grouped_gemm.cuh"
 DEQUANTIZE = f"{CUDA}/packed_dequantize.cuh"
 PACK = f"{CUDA}/pack_weight.cc"
+QUANTIZE = f"{CUDA}/quantize_tokens.cuh"
+FP8_PRODUCT = f"{CUDA}/fp8_product.cu"
+FP8_WEIGHT = f"{CUDA}/fp8_weight.cc"
 PLAN = f"{CUDA}/attention_plan.cc"
 DECODES = f"{CUDA}/plan_decodes.cuh"
 SHARED_UNITS = f"{CUDA}/shared_units.cc"
@@ -331,8 +334,39 @@ PLANTED = [
     ("slices of packed rows one over the other", f"{CUDA}/weight_product.cu", "first * args.ldd * SizeOf(args.output_type);", "0;"),
     ("pieces one over the other", f"{CUDA}/weight_product.cu", "args.d = out + first * SizeOf(args.output_type);", ""),
     ("parts one over the other", f"{CUDA}/weight_product.cu", "out + part.first_row * SizeOf(args.output_type)", "out"),
-    ("a tensor of a part's first type", f"{CUDA}/cuda_weight_layout.cc", "layout.parts.back().packed == packed &&", ""),
-    ("parts together that are not", f"{CUDA}/cuda_weight_layout.cc", "num_rows % kGroupRows == 0)", "num_rows % 8 < 8)"),
+    ("a tensor of a part's first type", f"{CUDA}/cuda_weight_layout.cc", "last.packed != form.packed || ", ""),
+    ("parts together that are not", f"{CUDA}/cuda_weight_layout.cc", "last.num_rows % group == 0", "last.num_rows % 8 < 8"),
+    ("scales of rows after those of blocks", f"{CUDA}/cuda_weight_layout.cc", " || last.scales != form.scales", ""),
+    ("all views' scales at the first's", f"{CUDA}/cuda_weight_layout.cc", "(offset - part.offset) / cols", "int64_t{0}"),
+    ("scales over the codes", f"{CUDA}/cuda_weight_layout.cc", "part.scales_offset = base::RoundUp(layout.bytes, kPartAlignment)",
+     "part.scales_offset = part.offset"),
+    ("the largest of a warp alone", QUANTIZE, "lane < blockDim.x / kWarpLanes ? of_warps[lane] : 0", "largest"),
+    ("the largest number, not magnitude", QUANTIZE, "std::bit_cast<uint32_t>(x) & 0x7fffffffu", "std::bit_cast<uint32_t>(fmaxf(x, 0.0f))"),
+    ("a scale from an infinity", QUANTIZE, "magnitude >= kInfinity", "magnitude > kInfinity"),
+    ("a NaN that no comparison sees", QUANTIZE, "if (magnitude >= kInfinity) {", "if (magnitude == kInfinity) {"),
+    ("a factor that is infinite", QUANTIZE, "fmaxf(std::bit_cast<float>(magnitude), 0x1p-100f)", "std::bit_cast<float>(magnitude)"),
+    ("the scale of the codes for that of the tokens", QUANTIZE, "return {largest / kLargestE4M3, kLargestE4M3 / largest};",
+     "return {kLargestE4M3 / largest, kLargestE4M3 / largest};"),
+    ("the largest of a whole warp for 128 columns", QUANTIZE, "LargestOfLanes(largest, kLanes)", "LargestOfLanes(largest, kWarpLanes)"),
+    ("scales of blocks by token", QUANTIZE, "col / kScaledGemmBlock * p.num_tokens + token", "token * (p.cols / kScaledGemmBlock) + col / kScaledGemmBlock"),
+    ("rows as if they were together", QUANTIZE, "token * p.stride;\n  uint32_t", "token * p.cols;\n  uint32_t"),
+    ("rows of blocks as if they were together", QUANTIZE, "token * p.stride;\n  const int64_t lane", "token * p.cols;\n  const int64_t lane"),
+    ("tokens in turns over the first", FP8_PRODUCT, "first * args.ldd * SizeOf(args.output_type)", "0"),
+    ("the first tokens in each turn", FP8_PRODUCT, "first * args.lda * SizeOf(args.type)", "0"),
+    ("parts of the other scales as well", FP8_PRODUCT, "if (part.scales != args.scales) continue;", "if (part.scales == GemmScales::kNone) continue;"),
+    ("parts in e4m3 one over the other", FP8_PRODUCT, "out + part.first_row * SizeOf(args.output_type)", "out"),
+    ("the codes' last bytes under the scales", FP8_PRODUCT, "base::RoundUp(slice.m * args.k, kAlignment)", "slice.m * args.k / 512 * 256"),
+    ("scratch memory without room for scales", FP8_PRODUCT, "cols + base::CeilDiv(cols, kScaledGemmBlock) * SizeOf(DType::kF32)", "cols"),
+    ("the scale of each second block of the file", FP8_WEIGHT, "j * kFileBlocks);", "j);"),
+    ("scales of blocks without padding", FP8_WEIGHT, "? BlockScaleStride(cols) : 1;", "? cols / kScaledGemmBlock : 1;"),
+    ("one row's scale for 128", FP8_WEIGHT, "HasOneScaleIn(weight, kScaledGemmBlock, kFileBlocks)", "HasOneScaleIn(weight, 1, kFileBlocks)"),
+    ("two columns' scale for 128", FP8_WEIGHT, "HasOneScaleIn(weight, kScaledGemmBlock, kFileBlocks)", "HasOneScaleIn(weight, kScaledGemmBlock, 1)"),
+    ("40 rows in e4m3", FP8_WEIGHT, " || weight.rows % kScaledGemmUnit != 0", ""),
+    ("half a block of rows in e4m3", FP8_WEIGHT, "weight.rows % kScaledGemmBlock == 0 && ", ""),
+    ("half a block of columns in e4m3", FP8_WEIGHT, " && weight.cols % kScaledGemmBlock == 0;", ";"),
+    ("the scale of the table's first rows", f"{CUDA}/embed.cuh", "row / p.rows_of_scale * p.scale_stride", "0"),
+    ("the scale of the table's first columns", f"{CUDA}/embed.cuh", "scales[col / p.cols_of_scale]", "scales[0]"),
+    ("the scale of rows in e4m3 left out", f"{CUDA}/embed.cuh", "of_codes * values[i] * scale", "of_codes * values[i]"),
     ("rows past the end packed", PACK, "std::min<int64_t>(kGroupRows, weight.rows - first_row)", "std::min<int64_t>(kGroupRows, weight.rows)"),
     ("the scale of the lane before", PACK, "scales + pair * 4 + half * 2);", "scales + pair / 2 * 4 + half * 2);"),
     ("memory of before past the end", PACK, "  std::memset(out, 0, static_cast<size_t>(Format::GroupBytes(weight.cols)));\n", ""),

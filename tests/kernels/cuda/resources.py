@@ -62,6 +62,7 @@ DYNAMIC_SHARED = {
     "PlanDecodesKernel": ("kernels/cuda/plan_decodes.cuh", "PlanSharedBytes(256, 264, {0})"),
     "SampleKernel": ("kernels/cuda/sample_select.cuh", "kSampleSharedBytes"),
     "PrefillAttnKernel": ("kernels/cuda/prefill_shape.cuh", "sizeof(PrefillShared<PrefillShape<{1}>>)"),
+    "QuantizeRowsKernel": ("kernels/cuda/rows.cuh", "kBlockSumBytes"),
     "QkvPostKernel": ("kernels/cuda/qkv_post.cuh", "kBlockSumBytes"),
 }
 

@@ -66,10 +66,11 @@ TEST(ServerConfigTest, DefaultsAreSafe) {
 
 TEST(ServerConfigTest, DeterministicExcludesWhatDependsOnTheStep) {
   for (const auto& [flag, value] :
-       {std::pair("--cuda_shared_prefix", "true"), std::pair("--cuda_attention", "wgmma")}) {
+       {std::pair("--cuda_shared_prefix", "true"), std::pair("--cuda_fp8_products", "true"),
+        std::pair("--cuda_attention", "wgmma")}) {
     const std::string other = absl::StrCat(flag, "=", value);
     EXPECT_THAT(ParseError({"--deterministic", other.c_str()}),
-                HasSubstr("--deterministic: want neither"));
+                HasSubstr("--deterministic: want none of"));
   }
   ParseOk({"--deterministic", "--cuda_attention=mma"});
 }
@@ -229,6 +230,7 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--cpu_isa ",
                            "--cuda_attention auto|mma|wgmma",
                            "--cuda_shared_prefix",
+                           "--cuda_fp8_products",
                            "--deterministic ",
                            "--threads ",
                            "--kv_cache_mib ",
