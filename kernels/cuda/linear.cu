@@ -57,13 +57,12 @@ struct LinearScratch {
 };
 
 LinearScratch DivideScratch(const CudaWeight& weight, const DeviceBuffer& memory, GemmRows rows) {
-  int64_t product_bytes = 0;
+  // Three quarters for sums: of 256 MiB, the other 64 hold 8192 rows of 4096 in bf16, enough to
+  // fill a GPU in one GEMM.
+  int64_t product_bytes = weight.is_packed() ? memory.bytes() - memory.bytes() / 4 * 3 : 0;
   if (rows == GemmRows::kFixed) {
-    product_bytes = std::min(memory.bytes(), FixedRowsScratchBytes(weight, weight.rows()));
-  } else if (weight.is_packed()) {
-    // Three quarters for sums: of 256 MiB, the other 64 hold 8192 rows of 4096 in bf16, enough to
-    // fill a GPU in one GEMM.
-    product_bytes = memory.bytes() - memory.bytes() / 4 * 3;
+    product_bytes = std::max(
+        product_bytes, std::min(memory.bytes(), FixedRowsScratchBytes(weight, weight.rows())));
   }
   if (product_bytes == 0) return {.product = {.rows = rows}, .sums_bytes = memory.bytes()};
   constexpr int64_t kAlignment = 256;

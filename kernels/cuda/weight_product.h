@@ -9,19 +9,14 @@
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/fixed_rows_gemm.h"
+#include "kernels/cuda/packed_choice.h"
 
 namespace quire::kernels::cuda {
 
-// Up to this number of tokens, packed parts of a weight are multiplied as they are
-// (packed_gemm.cuh). For more tokens, their rows are written to scratch memory in the dtype of the
-// weight, as many at a time as fit, and multiplied by Device::Gemm. With GemmRows::kFixed, packed
-// parts are multiplied as they are for any number of tokens, kMostPackedTokens at a time.
-inline constexpr int64_t kMostPackedTokens = 16;
-
 // Device memory of a product, at a multiple of 256 bytes. With GemmRows::kAny it is for dequantised
-// rows. It must have room for one row at least if the weight is packed and there are more than
-// kMostPackedTokens tokens. With GemmRows::kFixed it is for FixedRowsGemm, if any part is not
-// packed.
+// rows, and must have room for one row at least if a part is dequantised (packed_choice.h). With
+// GemmRows::kFixed it is for FixedRowsGemm, if any part is not packed. In both it is also for the
+// parts of packed products (packed_batch_gemm.cuh), if it has room for them.
 struct ProductScratch {
   void* memory = nullptr;
   int64_t bytes = 0;
@@ -45,6 +40,11 @@ absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, 
 // Enqueues the product of args.a and `weight`, with the contract of Device::Gemm. The weight
 // decides `b`, `n`, `k`, `ldb` and `type`, which are not read. If a part is packed, args.a and its
 // rows must be at multiples of 16 bytes.
+//
+// A packed part is multiplied as it is by up to MostPackedTokens (packed_choice.h), and with
+// GemmRows::kFixed by any number of tokens, kPackedBatch at a time. A token then has the same bits
+// beside any others. For more tokens, rows of the part are written to the scratch memory in the
+// dtype of the weight, as many at a time as fit, and multiplied by Device::Gemm.
 absl::Status WeightProduct(Device& device, const CudaWeight& weight, GemmArgs args,
                            const ProductScratch& scratch);
 
