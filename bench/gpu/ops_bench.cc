@@ -320,7 +320,8 @@ void AddPackedLinear(Device& device, const ModelShape& shape, Arena& arena, OpVa
   for (const int64_t tokens : {1, 8, 16, 24, 32, 48, 64, 128, 256}) {
     const TensorView in = arena.Random(DType::kBF16, {tokens, cols});
     const TensorView out = arena.Zeroed(DType::kBF16, {tokens, rows});
-    const bool expanded = tokens > kernels::cuda::MostPackedTokens(kType);
+    const bool expanded =
+        tokens > kernels::cuda::MostPackedTokens(kType, rows, cols, device.info().num_sms);
     const int64_t batches = expanded ? 1 : base::CeilDiv(tokens, kernels::cuda::kPackedBatch);
     double bytes =
         static_cast<double>(batches * weight->bytes() + in.num_bytes() + out.num_bytes());

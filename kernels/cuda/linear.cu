@@ -123,8 +123,8 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
     tokens_at_once -= tokens_at_once % kFixedRows;
   }
   RETURN_IF_ERROR(CheckEpilogue(args));
-  RETURN_IF_ERROR(
-      CheckWeightProduct(weight, gemm, std::min(tokens_at_once, num_tokens), divided.product));
+  RETURN_IF_ERROR(CheckWeightProduct(device, weight, gemm, std::min(tokens_at_once, num_tokens),
+                                     divided.product));
   gemm.d = scratch.data();
   gemm.output_type = DType::kF32;
   for (int64_t first = 0; first < num_tokens; first += tokens_at_once) {

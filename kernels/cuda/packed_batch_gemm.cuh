@@ -31,7 +31,6 @@ struct PackedBatchShape {
   using Format = PackedFormatOf<kType>;
   static constexpr int kWarps = 8, kThreads = 32 * kWarps;
   static constexpr int kRowTiles = 2, kWarpRows = kGroupRows * kRowTiles;
-  static constexpr int kRows = kWarps * kWarpRows;
   static constexpr int kTokenTiles = kTokenTiles_, kTokens = 8 * kTokenTiles;
   // A stage is, for each group of the block, a tile and its header, then the activations of the
   // tile, [tokens, 64 columns]. A row of these is 8 chunks of 16 bytes. Those of odd tokens are in
@@ -45,6 +44,7 @@ struct PackedBatchShape {
   static constexpr int kStages = std::min(4, (99 << 10) / kStageBytes);
   static constexpr int kSharedBytes = kStages * kStageBytes;
   static constexpr int kCopiedTokens = kThreads / kRowChunks;  // by one copy of each thread
+  static_assert(kWarps * kWarpRows == kPackedBatchRows);
   static_assert(kStages >= 3 && kTokens % kCopiedTokens == 0);
 };
 
@@ -56,10 +56,11 @@ __global__ void __launch_bounds__(PackedBatchShape<kType, kTokenTiles>::kThreads
   using Format = PackedFormatOf<kType>;
   const PackedGemmParams& product = p.product;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const int64_t first_row = int64_t{blockIdx.x} * Shape::kRows + warp * Shape::kWarpRows;
+  const int64_t first_row = blockIdx.x * kPackedBatchRows + warp * Shape::kWarpRows;
   const int32_t first_part = static_cast<int32_t>(blockIdx.y) * p.parts_per_block;
   const int32_t end_part = first_part + p.parts_per_block;
   const auto num_tiles = static_cast<int32_t>(Format::NumTiles(product.cols));
+  const int32_t end_part_to_load = std::min(end_part, num_tiles);  // part p begins with tile p
   uint8_t* const stages = DynamicShared<uint8_t>();
   const auto next_stage = [&](uint8_t* stage) {
     stage += Shape::kStageBytes;
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(PackedBatchShape<kType, kTokenTiles>::kThreads
   int32_t part_to_load = first_part, tile_to_load = first_part;
   uint8_t* stage_to_load = stages;
   const auto load = [&] {
-    if (part_to_load < end_part && tile_to_load < num_tiles) {
+    if (part_to_load < end_part_to_load) {
       const auto tile_at = static_cast<int32_t>(Format::TileAt(tile_to_load));
       const auto header_at = static_cast<int32_t>(Format::HeaderAt(tile_to_load));
 #pragma unroll

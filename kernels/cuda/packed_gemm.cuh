@@ -18,6 +18,7 @@
 // PackedProduct is the product of one block. PackedGroupedGemmKernel (packed_grouped_gemm.cuh) has
 // it too, so a row of an expert has the bits that it has in a weight of its own.
 
+#include "kernels/cuda/packed_choice.h"
 #include "kernels/cuda/packed_dequantize.cuh"
 
 namespace quire::kernels::cuda {
@@ -32,10 +33,6 @@ struct PackedGemmParams {
   bool writes_floats;
   bool accumulate;  // true: adds the content of d, before the one rounding
 };
-
-// A sum has a part for each remainder of the number of a tile by this, and the parts are added in
-// order.
-inline constexpr int kPackedParts = 8;
 
 template <WeightType kType, int kTokenTiles_>
 struct PackedGemmShape {

@@ -29,11 +29,11 @@ template <typename T, WeightType kType, int kTokenTiles>
 absl::Status LaunchPackedBatch(Device& device, const PackedGemmParams& product,
                                const ProductScratch& scratch) {
   using Shape = PackedBatchShape<kType, kTokenTiles>;
-  const int64_t row_blocks = base::CeilDiv(product.rows, int64_t{Shape::kRows});
+  const int64_t row_blocks = base::CeilDiv(product.rows, kPackedBatchRows);
   const int64_t parts_bytes =
       int64_t{kPackedParts} * product.num_tokens * product.rows * SizeOf(DType::kF32);
   const int blocks_per_row =
-      parts_bytes <= scratch.bytes ? PackedBlocksPerRow(row_blocks, device.info().num_sms) : 1;
+      parts_bytes <= scratch.bytes ? PackedBlocksPerRow(product.rows, device.info().num_sms) : 1;
   auto* const parts = static_cast<float*>(blocks_per_row > 1 ? scratch.memory : nullptr);
   RETURN_IF_ERROR(Launch(
       device,
@@ -113,6 +113,11 @@ absl::Status DequantizedGemm(Device& device, WeightType type, const uint8_t* dat
   return absl::OkStatus();
 }
 
+// Returns MostPackedTokens of a packed part.
+int64_t MostTokensOf(const Device& device, const CudaWeight& weight, const CudaWeightPart& part) {
+  return MostPackedTokens(*part.packed, part.num_rows, weight.cols(), device.info().num_sms);
+}
+
 }  // namespace
 
 int64_t FixedRowsScratchBytes(const CudaWeight& weight, int64_t ldd) {
@@ -134,7 +139,8 @@ absl::Status DequantizeRows(Device& device, DType dtype, WeightType type,
   });
 }
 
-absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, int64_t most_tokens,
+absl::Status CheckWeightProduct(const Device& device, const CudaWeight& weight,
+                                const GemmArgs& args, int64_t most_tokens,
                                 const ProductScratch& scratch) {
   if (scratch.rows == GemmRows::kFixed) {
     const int64_t bytes = FixedRowsScratchBytes(weight, args.ldd);
@@ -152,7 +158,7 @@ absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, 
   }
   const int64_t width = SizeOf(weight.dtype());
   const bool expands = std::ranges::any_of(weight.parts(), [&](const CudaWeightPart& part) {
-    return part.packed && most_tokens > MostPackedTokens(*part.packed);
+    return part.packed && most_tokens > MostTokensOf(device, weight, part);
   });
   if (scratch.rows == GemmRows::kAny && expands && scratch.bytes < weight.cols() * width) {
     return WantGot("weight", absl::StrCat("at most ", scratch.bytes / width, " cols"),
@@ -163,7 +169,7 @@ absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, 
 
 absl::Status WeightProduct(Device& device, const CudaWeight& weight, GemmArgs args,
                            const ProductScratch& scratch) {
-  RETURN_IF_ERROR(CheckWeightProduct(weight, args, args.m, scratch));
+  RETURN_IF_ERROR(CheckWeightProduct(device, weight, args, args.m, scratch));
   const bool fixed = scratch.rows == GemmRows::kFixed;
   auto* const out = static_cast<char*>(args.d);
   args.k = weight.cols();
@@ -176,7 +182,7 @@ absl::Status WeightProduct(Device& device, const CudaWeight& weight, GemmArgs ar
       args.b = data;
       args.ldb = args.k;
       RETURN_IF_ERROR(fixed ? FixedRowsGemm(device, args, scratch.memory) : device.Gemm(args));
-    } else if (fixed || args.m <= MostPackedTokens(*part.packed)) {
+    } else if (fixed || args.m <= MostTokensOf(device, weight, part)) {
       RETURN_IF_ERROR(PackedGemmInBatches(device, *part.packed, data, args, scratch));
     } else {
       RETURN_IF_ERROR(DequantizedGemm(device, *part.packed, data, args, scratch));

@@ -34,7 +34,8 @@ absl::Status DequantizeRows(Device& device, DType dtype, WeightType type,
 
 // Returns what WeightProduct refuses, so that a caller can find out before it enqueues work.
 // `most_tokens` is the largest `m` that will be multiplied.
-absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, int64_t most_tokens,
+absl::Status CheckWeightProduct(const Device& device, const CudaWeight& weight,
+                                const GemmArgs& args, int64_t most_tokens,
                                 const ProductScratch& scratch);
 
 // Enqueues the product of args.a and `weight`, with the contract of Device::Gemm. The weight

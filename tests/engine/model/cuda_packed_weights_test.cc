@@ -36,6 +36,7 @@ namespace {
 using kernels::DType;
 using kernels::WeightType;
 using testing::GoldenModel;
+using testing::kDeviceIsEmulated;
 using testing::Logits;
 using testing::ModelRunner;
 using testing::RelativeError;
@@ -145,10 +146,15 @@ TEST(CudaPackedWeightsTest, E4M3StaysPackedAndGivesTheLogitsOfExpandedWeights) {
         testing::ExpectAgreement(directory, golden, whole);
         continue;
       }
-      const CudaModel expanded(config, expanded_files, dtype);
+      CudaModel expanded(config, expanded_files, dtype);
       EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
+      EXPECT_GT(packed.num_gemms, 0);
+      if (kDeviceIsEmulated) {
+        EXPECT_EQ(whole, expanded.runner->Prefill(golden.ids));
+      }
+      packed.num_gemms = 0;
       const Logits chunked = packed.runner->Prefill(golden.ids, 7);
-      EXPECT_LT(packed.num_gemms, 13) << "the head alone, which is not packed";
+      EXPECT_LT(packed.num_gemms, 12) << "the head alone, which is not packed";
       // The roundings are those that LogitsAreThoseOfExpandedWeights counts.
       const double rounding = dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
       const double roundings = 14.0 * static_cast<double>(config.num_layers()) + 4.0;
@@ -183,15 +189,20 @@ TEST(CudaPackedWeightsTest, LogitsAreThoseOfExpandedWeights) {
       // Q8_0 has 8.5 bits. Norms and the table of rotary angles are not packed.
       EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
 
+      // More tokens than the packed GEMM takes: its weights are dequantised to those of `expanded`.
       const Logits want = expanded.runner->Prefill(golden.ids);
       const Logits whole = packed.runner->Prefill(golden.ids);
+      EXPECT_GT(packed.num_gemms, expanded.num_gemms);
+      if (kDeviceIsEmulated) {
+        EXPECT_EQ(whole, want);
+      }
+      packed.num_gemms = 0;
       const Logits chunked = packed.runner->Prefill(golden.ids, 7);
       EXPECT_EQ(packed.num_gemms, 0);
       // Roundings add up as independent errors do, as in cuda_decoder_test.cc: an embedding, ten
       // activations a layer and the last norm, in either of the two runs. The weights are the same.
       const double rounding = dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
       const double activations = 10.0 * static_cast<double>(config.num_layers()) + 2.0;
-      EXPECT_LE(RelativeError(whole, want), rounding * std::sqrt(2.0 * activations));
       EXPECT_LE(RelativeError(chunked, want), rounding * std::sqrt(2.0 * activations));
       EXPECT_GT(RelativeError(chunked, want), 0.0);
       if (!type) {
@@ -242,6 +253,10 @@ TEST(CudaPackedWeightsTest, LogitsOfAMixtureAreThoseOfExpandedWeights) {
 
     const Logits want = expanded.runner->Prefill(golden.ids);
     const Logits whole = packed.runner->Prefill(golden.ids);
+    // An expert has all 70 tokens. So many rows are expanded from Q8_0 (expert_product.cu).
+    if (type == WeightType::kQ8_0 && kDeviceIsEmulated) {
+      EXPECT_EQ(whole, want);
+    }
     // As above. A mixture has eight activations more: the hidden units and the outputs of experts.
     const double rounding = dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
     const double activations = 18.0 * static_cast<double>(config.num_layers()) + 2.0;

@@ -337,7 +337,7 @@ PLANTED = [
     ("rows 8 apart taken for neighbours", f"{CUDA}/dequantize_weight.cuh", "lane / 4 + half * 8 - p.first_row",
      "lane / 4 * 2 + half - p.first_row"),
     ("a piece from the first row", f"{CUDA}/dequantize_weight.cuh", "p.first_row / kGroupRows + blockIdx.x", "blockIdx.x"),
-    ("the limit's tokens expanded as well", PRODUCT, "args.m <= MostPackedTokens(*part.packed)", "args.m < MostPackedTokens(*part.packed)"),
+    ("the limit's tokens expanded as well", PRODUCT, "args.m <= MostTokensOf(device", "args.m < MostTokensOf(device"),
     ("expanded with fixed rows", PRODUCT, "fixed || args.m <=", "args.m <="),
     ("17 tokens on the kernel of 16", PRODUCT, "args.m <= 16", "args.m <= 17"),
     ("33 tokens on the kernel of 32", PRODUCT, "args.m <= 32", "args.m <= 33"),
