@@ -49,10 +49,10 @@ inline constexpr Expectation kTogetherExpectation = {.of_gemm = 0.43, .launch_se
 inline constexpr Expectation kFp8Expectation = {
     .of_read = 0.8, .of_gemm = 0.23, .launch_seconds = 6e-6};
 
-// The packed GEMM is predicted to be limited by the instructions that it issues, and with more
+// The packed GEMM is predicted to be limited by the instructions that it issues, and with 8 or 16
 // tokens by the activations that it reads from L2 (docs/evidence/gpu-predictions.md).
 constexpr Expectation PackedExpectation(int64_t tokens) {
-  return {.of_read = tokens == 1 ? 0.75 : tokens <= 8 ? 0.65 : 0.45};
+  return {.of_read = tokens == 1 ? 0.75 : tokens <= 8 ? 0.65 : tokens <= 16 ? 0.45 : 0.4};
 }
 
 // Six kernels run for a mixture whose experts are packed, at 2.5 us each. Up to eight rows of an

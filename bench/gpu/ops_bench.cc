@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "bench/gpu/stream.h"
@@ -304,7 +305,8 @@ void AddLinear(Device& device, const ModelShape& shape, Arena& arena, OpVariants
   }
 }
 
-// A step of a few tokens reads packed weights as they are. A larger one dequantises them first.
+// A step of few tokens reads packed weights as they are, once for every 64 tokens. A larger one
+// expands them first.
 template <WeightType kType>
 void AddPackedLinear(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
   const kernels::WeightTypeTraits& traits = kernels::Traits(kType);
@@ -315,12 +317,15 @@ void AddPackedLinear(Device& device, const ModelShape& shape, Arena& arena, OpVa
       arena.Zeroed(DType::kF32, {kernels::cuda::CudaBackendOptions().linear_scratch_bytes / 4});
   const auto scratch =
       std::make_shared<DeviceBuffer>(memory.raw(), memory.num_bytes(), [](void*) {});
-  for (const int64_t tokens : {1, 8, 16, 64}) {
+  for (const int64_t tokens : {1, 8, 16, 24, 32, 48, 64, 128, 256}) {
     const TensorView in = arena.Random(DType::kBF16, {tokens, cols});
     const TensorView out = arena.Zeroed(DType::kBF16, {tokens, rows});
-    double bytes = static_cast<double>(weight->bytes() + in.num_bytes() + out.num_bytes());
-    const bool dequantised = tokens > kernels::cuda::kMostPackedTokens;
-    if (dequantised) bytes += 2.0 * 2.0 * static_cast<double>(rows * cols);  // written, then read
+    const bool expanded =
+        tokens > kernels::cuda::MostPackedTokens(kType, rows, cols, device.info().num_sms);
+    const int64_t batches = expanded ? 1 : base::CeilDiv(tokens, kernels::cuda::kPackedBatch);
+    double bytes =
+        static_cast<double>(batches * weight->bytes() + in.num_bytes() + out.num_bytes());
+    if (expanded) bytes += 2.0 * 2.0 * static_cast<double>(rows * cols);  // written, then read
     variants.Add(
         absl::StrCat("linear ", base::ToAbsl(traits.name), " M=", tokens, " N=", rows, " K=", cols),
         {.bytes = bytes, .flops = 2.0 * static_cast<double>(tokens * rows * cols)},
@@ -328,7 +333,7 @@ void AddPackedLinear(Device& device, const ModelShape& shape, Arena& arena, OpVa
           return kernels::cuda::Linear(device, {.out = out, .input = in, .weight = weight},
                                        *scratch);
         },
-        dequantised ? Expectation() : PackedExpectation(tokens));
+        expanded ? Expectation() : PackedExpectation(tokens));
   }
 }
 

@@ -57,13 +57,13 @@ struct LinearScratch {
 };
 
 LinearScratch DivideScratch(const CudaWeight& weight, const DeviceBuffer& memory, GemmRows rows) {
-  int64_t product_bytes = 0;
+  // Three quarters for sums: of 256 MiB, the other 64 hold 8192 rows of 4096 in bf16, enough to
+  // fill a GPU in one GEMM.
+  const bool is_whole = !weight.is_packed() && !weight.has_scales();
+  int64_t product_bytes = is_whole ? 0 : memory.bytes() - memory.bytes() / 4 * 3;
   if (rows == GemmRows::kFixed) {
-    product_bytes = std::min(memory.bytes(), FixedRowsScratchBytes(weight, weight.rows()));
-  } else if (weight.is_packed() || weight.has_scales()) {
-    // Three quarters for sums: of 256 MiB, the other 64 hold 8192 rows of 4096 in bf16, enough to
-    // fill a GPU in one GEMM.
-    product_bytes = memory.bytes() - memory.bytes() / 4 * 3;
+    product_bytes = std::max(
+        product_bytes, std::min(memory.bytes(), FixedRowsScratchBytes(weight, weight.rows())));
   }
   if (product_bytes == 0) return {.product = {.rows = rows}, .sums_bytes = memory.bytes()};
   constexpr int64_t kAlignment = 256;
@@ -124,8 +124,8 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
     tokens_at_once -= tokens_at_once % kFixedRows;
   }
   RETURN_IF_ERROR(CheckEpilogue(args));
-  RETURN_IF_ERROR(
-      CheckWeightProduct(weight, gemm, std::min(tokens_at_once, num_tokens), divided.product));
+  RETURN_IF_ERROR(CheckWeightProduct(device, weight, gemm, std::min(tokens_at_once, num_tokens),
+                                     divided.product));
   gemm.d = scratch.data();
   gemm.output_type = DType::kF32;
   for (int64_t first = 0; first < num_tokens; first += tokens_at_once) {

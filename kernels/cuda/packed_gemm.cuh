@@ -13,9 +13,12 @@
 // the tokens are the columns of the B fragment, so up to 8 tokens take one product for each 16
 // columns, and up to 16 tokens take two.
 //
+// PackedBatchGemmKernel (packed_batch_gemm.cuh) multiplies more tokens, with the same sums.
+//
 // PackedProduct is the product of one block. PackedGroupedGemmKernel (packed_grouped_gemm.cuh) has
 // it too, so a row of an expert has the bits that it has in a weight of its own.
 
+#include "kernels/cuda/packed_choice.h"
 #include "kernels/cuda/packed_dequantize.cuh"
 
 namespace quire::kernels::cuda {
@@ -34,7 +37,7 @@ struct PackedGemmParams {
 template <WeightType kType, int kTokenTiles_>
 struct PackedGemmShape {
   using Format = PackedFormatOf<kType>;
-  static constexpr int kWarps = 8, kThreads = 32 * kWarps;
+  static constexpr int kWarps = kPackedParts, kThreads = 32 * kWarps;
   static constexpr int kRowTiles = 2, kRows = kGroupRows * kRowTiles;
   static constexpr int kTokenTiles = kTokenTiles_, kTokens = 8 * kTokenTiles;
   // A stage of one warp: for each group a tile and its header, then the activations of the tile.
@@ -53,6 +56,32 @@ struct PackedGemmShape {
   static_assert(kWarps % Format::kTilesOfHeader == 0);
   static_assert(kChunks <= 64 || (kChunks == kTileChunks && kChunks <= 96));
 };
+
+// Reads the weights that `lane` holds of a tile in shared memory, as the fragments A of the four
+// products of the tile. Product i takes the lane's columns 4 i to 4 i + 3.
+template <typename T, WeightType kType>
+__device__ __forceinline__ void LoadFragments(const uint8_t* tile, int lane,
+                                              uint32_t (&fragments)[4][4]) {
+  LaneWeights<kType> weights;
+  LoadLane(tile, tile + PackedFormatOf<kType>::kTileBytes, lane, weights);
+  uint32_t pairs[2][kLaneCols / 2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float values[kLaneCols];
+    ScaledLane<T>(weights, half, values);
+#pragma unroll
+    for (int i = 0; i < kLaneCols / 2; ++i) {
+      pairs[half][i] = Pack2<T>(values[2 * i], values[2 * i + 1]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t a[4] = {pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1],
+                           pairs[1][2 * i + 1]};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) fragments[i][j] = a[j];
+  }
+}
 
 // Multiplies the block's rows by its tokens, and leaves the sums of the warps in shared memory,
 // where PackedSum reads them. group_of(r) returns the r-th of the block's groups, and token_of(t)
@@ -147,27 +176,13 @@ __device__ __forceinline__ void PackedProduct(int64_t cols, int32_t num_tokens, 
     }
 #pragma unroll
     for (int r = 0; r < Shape::kRowTiles; ++r) {
-      const uint8_t* const group = stage + r * Shape::kChunks * 16;
-      LaneWeights<kType> weights;
-      LoadLane(group, group + Format::kTileBytes, lane, weights);
-      uint32_t pairs[2][kLaneCols / 2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float values[kLaneCols];
-        ScaledLane<T>(weights, half, values);
-#pragma unroll
-        for (int i = 0; i < kLaneCols / 2; ++i) {
-          pairs[half][i] = Pack2<T>(values[2 * i], values[2 * i + 1]);
-        }
-      }
-      // Product i takes the lane's columns 4 i to 4 i + 3.
+      uint32_t fragments[4][4];
+      LoadFragments<T, kType>(stage + r * Shape::kChunks * 16, lane, fragments);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const uint32_t a[4] = {pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1],
-                               pairs[1][2 * i + 1]};
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t) {
-          Mma<T>(sums[r][t], a, activations[t][2 * i], activations[t][2 * i + 1]);
+          Mma<T>(sums[r][t], fragments[i], activations[t][2 * i], activations[t][2 * i + 1]);
         }
       }
     }
@@ -205,6 +220,20 @@ __device__ __forceinline__ float PackedSum(int token, int row) {
   return sum * (1.0f / kLaneScale<T, kType>);  // a power of two
 }
 
+// Writes the product of a token and a row.
+template <typename T>
+__device__ __forceinline__ void StorePackedProduct(const PackedGemmParams& p, int token,
+                                                   int64_t row, float sum) {
+  const int64_t at = token * p.ldd + row;
+  if (p.writes_floats) {
+    float* const to = static_cast<float*>(p.d) + at;
+    *to = p.accumulate ? sum + *to : sum;
+  } else {
+    T* const to = static_cast<T*>(p.d) + at;
+    *to = FromFloat<T>(p.accumulate ? sum + ToFloat(*to) : sum);
+  }
+}
+
 // Grid: [blocks of 32 rows].
 template <typename T, WeightType kType, int kTokenTiles>
 __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
@@ -225,15 +254,7 @@ __global__ void __launch_bounds__(PackedGemmShape<kType, kTokenTiles>::kThreads)
   for (int i = thread; i < p.num_tokens * Shape::kRows; i += Shape::kThreads) {
     const int token = i / Shape::kRows, row = i % Shape::kRows;
     if (first_row + row >= p.rows) continue;
-    const float sum = PackedSum<T, kType, kTokenTiles>(token, row);
-    const int64_t at = token * p.ldd + first_row + row;
-    if (p.writes_floats) {
-      float* const to = static_cast<float*>(p.d) + at;
-      *to = p.accumulate ? sum + *to : sum;
-    } else {
-      T* const to = static_cast<T*>(p.d) + at;
-      *to = FromFloat<T>(p.accumulate ? sum + ToFloat(*to) : sum);
-    }
+    StorePackedProduct<T>(p, token, first_row + row, PackedSum<T, kType, kTokenTiles>(token, row));
   }
 }
 

@@ -112,7 +112,7 @@ struct WeightTypeConstant {
 
 // Returns f(WeightTypeConstant of `type`), or `otherwise` if `type` has no packed form.
 template <typename Result, typename F>
-Result WithPackedType(WeightType type, F f, Result otherwise) {
+constexpr Result WithPackedType(WeightType type, F f, Result otherwise) {
   switch (type) {
     case WeightType::kQ4_0:
       return f(WeightTypeConstant<WeightType::kQ4_0>{});
@@ -138,7 +138,7 @@ Result WithPackedType(WeightType type, F f, Result otherwise) {
 }
 
 // Returns the bytes of a packed group of `cols` columns, or 0 if `type` has no packed form.
-inline int64_t PackedGroupBytes(WeightType type, int64_t cols) {
+constexpr int64_t PackedGroupBytes(WeightType type, int64_t cols) {
   return WithPackedType(
       type,
       [&](auto constant) { return PackedFormatOf<decltype(constant)::value>::GroupBytes(cols); },

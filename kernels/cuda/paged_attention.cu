@@ -345,8 +345,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .pattern = args.pattern,
       .scale = scale,
       .soft_cap = args.soft_cap,
-      .value_factor =
-          fp8 ? FindFp8Attention<T>(head_dim)->factor * args.kv_cache.scales.v : 1.0f};
+      .value_factor = fp8 ? FindFp8Attention<T>(head_dim)->factor * args.kv_cache.scales.v : 1.0f};
   AttnMergeParams<T> merge = {.out = params.out,
                               .partial_out = partial_out,
                               .partial_lse = partial_lse,

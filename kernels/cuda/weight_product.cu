@@ -7,6 +7,8 @@
 #include "kernels/cuda/dequantize_weight.cuh"
 #include "kernels/cuda/fp8_product.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/packed_batch_gemm.cuh"
+#include "kernels/cuda/packed_choice.h"
 #include "kernels/cuda/packed_gemm.cuh"
 #include "kernels/cuda/packed_launch.h"
 #include "kernels/cuda/weight_product.h"
@@ -24,10 +26,38 @@ absl::Status LaunchPacked(Device& device, const PackedGemmParams& params) {
                 &PackedGemmKernel<T, kType, kTokenTiles>, params);
 }
 
-// Enqueues the product with packed rows at `data`. With GemmRows::kFixed, the same kernel runs for
-// any number of tokens.
+template <typename T, WeightType kType, int kTokenTiles>
+absl::Status LaunchPackedBatch(Device& device, const PackedGemmParams& product,
+                               const ProductScratch& scratch) {
+  using Shape = PackedBatchShape<kType, kTokenTiles>;
+  const int64_t row_blocks = base::CeilDiv(product.rows, kPackedBatchRows);
+  const int64_t parts_bytes =
+      int64_t{kPackedParts} * product.num_tokens * product.rows * SizeOf(DType::kF32);
+  const int blocks_per_row =
+      parts_bytes <= scratch.bytes ? PackedBlocksPerRow(product.rows, device.info().num_sms) : 1;
+  auto* const parts = static_cast<float*>(blocks_per_row > 1 ? scratch.memory : nullptr);
+  RETURN_IF_ERROR(Launch(
+      device,
+      {.grid = {static_cast<unsigned>(row_blocks), static_cast<unsigned>(blocks_per_row)},
+       .block = {Shape::kThreads},
+       .shared_bytes = Shape::kSharedBytes},
+      &PackedBatchGemmKernel<T, kType, kTokenTiles>,
+      {.product = product, .parts_per_block = kPackedParts / blocks_per_row, .parts = parts}));
+  if (parts == nullptr) return absl::OkStatus();
+  return Launch(
+      device,
+      {.grid = {static_cast<unsigned>(base::CeilDiv(product.rows, int64_t{kAddPartsThreads})),
+                static_cast<unsigned>(product.num_tokens)},
+       .block = {kAddPartsThreads},
+       .overlaps_previous = true},
+      &AddPackedPartsKernel<T>,
+      {.product = product, .parts = parts, .scale = 1.0f / kLaneScale<T, kType>});
+}
+
+// Enqueues the product of up to kPackedBatch tokens with packed rows at `data`. A token has the
+// same bits in every kernel.
 absl::Status PackedGemm(Device& device, WeightType type, const uint8_t* data, const GemmArgs& args,
-                        GemmRows rows) {
+                        const ProductScratch& scratch) {
   const PackedGemmParams params = {.d = args.d,
                                    .a = args.a,
                                    .weight = data,
@@ -41,20 +71,22 @@ absl::Status PackedGemm(Device& device, WeightType type, const uint8_t* data, co
   return WithPackedTypes(args.type, type, [&](auto element, auto constant) {
     using T = decltype(element);
     constexpr WeightType kType = decltype(constant)::value;
-    return args.m <= 8 && rows == GemmRows::kAny ? LaunchPacked<T, kType, 1>(device, params)
-                                                 : LaunchPacked<T, kType, 2>(device, params);
+    if (args.m <= 8) return LaunchPacked<T, kType, 1>(device, params);
+    if (args.m <= 16) return LaunchPacked<T, kType, 2>(device, params);
+    return args.m <= 32 ? LaunchPackedBatch<T, kType, 4>(device, params, scratch)
+                        : LaunchPackedBatch<T, kType, 8>(device, params, scratch);
   });
 }
 
-// Enqueues the product with packed rows at `data`, kMostPackedTokens tokens at a time.
-absl::Status PackedGemmInSlices(Device& device, WeightType type, const uint8_t* data,
-                                const GemmArgs& args) {
-  for (int64_t first = 0; first < args.m; first += kMostPackedTokens) {
-    GemmArgs slice = args;
-    slice.m = std::min(kMostPackedTokens, args.m - first);
-    slice.a = static_cast<const char*>(args.a) + first * args.lda * SizeOf(args.type);
-    slice.d = static_cast<char*>(args.d) + first * args.ldd * SizeOf(args.output_type);
-    RETURN_IF_ERROR(PackedGemm(device, type, data, slice, GemmRows::kFixed));
+// Enqueues the product with packed rows at `data`, kPackedBatch tokens at a time.
+absl::Status PackedGemmInBatches(Device& device, WeightType type, const uint8_t* data,
+                                 const GemmArgs& args, const ProductScratch& scratch) {
+  for (int64_t first = 0; first < args.m; first += kPackedBatch) {
+    GemmArgs batch = args;
+    batch.m = std::min(kPackedBatch, args.m - first);
+    batch.a = static_cast<const char*>(args.a) + first * args.lda * SizeOf(args.type);
+    batch.d = static_cast<char*>(args.d) + first * args.ldd * SizeOf(args.output_type);
+    RETURN_IF_ERROR(PackedGemm(device, type, data, batch, scratch));
   }
   return absl::OkStatus();
 }
@@ -82,6 +114,11 @@ absl::Status DequantizedGemm(Device& device, WeightType type, const uint8_t* dat
   return absl::OkStatus();
 }
 
+// Returns MostPackedTokens of a packed part.
+int64_t MostTokensOf(const Device& device, const CudaWeight& weight, const CudaWeightPart& part) {
+  return MostPackedTokens(*part.packed, part.num_rows, weight.cols(), device.info().num_sms);
+}
+
 }  // namespace
 
 int64_t FixedRowsScratchBytes(const CudaWeight& weight, int64_t ldd) {
@@ -103,7 +140,8 @@ absl::Status DequantizeRows(Device& device, DType dtype, WeightType type,
   });
 }
 
-absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, int64_t most_tokens,
+absl::Status CheckWeightProduct(const Device& device, const CudaWeight& weight,
+                                const GemmArgs& args, int64_t most_tokens,
                                 const ProductScratch& scratch) {
   if (scratch.rows == GemmRows::kFixed) {
     const int64_t bytes = FixedRowsScratchBytes(weight, args.ldd);
@@ -130,8 +168,10 @@ absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, 
     }
   }
   const int64_t width = SizeOf(weight.dtype());
-  if (weight.is_packed() && scratch.rows == GemmRows::kAny && most_tokens > kMostPackedTokens &&
-      scratch.bytes < weight.cols() * width) {
+  const bool expands = std::ranges::any_of(weight.parts(), [&](const CudaWeightPart& part) {
+    return part.packed && most_tokens > MostTokensOf(device, weight, part);
+  });
+  if (scratch.rows == GemmRows::kAny && expands && scratch.bytes < weight.cols() * width) {
     return WantGot("weight", absl::StrCat("at most ", scratch.bytes / width, " cols"),
                    absl::StrCat(weight.cols()));
   }
@@ -140,7 +180,7 @@ absl::Status CheckWeightProduct(const CudaWeight& weight, const GemmArgs& args, 
 
 absl::Status WeightProduct(Device& device, const CudaWeight& weight, GemmArgs args,
                            const ProductScratch& scratch) {
-  RETURN_IF_ERROR(CheckWeightProduct(weight, args, args.m, scratch));
+  RETURN_IF_ERROR(CheckWeightProduct(device, weight, args, args.m, scratch));
   const bool fixed = scratch.rows == GemmRows::kFixed;
   auto* const out = static_cast<char*>(args.d);
   args.k = weight.cols();
@@ -157,10 +197,8 @@ absl::Status WeightProduct(Device& device, const CudaWeight& weight, GemmArgs ar
       args.b = data;
       args.ldb = args.k;
       RETURN_IF_ERROR(fixed ? FixedRowsGemm(device, args, scratch.memory) : device.Gemm(args));
-    } else if (fixed) {
-      RETURN_IF_ERROR(PackedGemmInSlices(device, *part.packed, data, args));
-    } else if (args.m <= kMostPackedTokens) {
-      RETURN_IF_ERROR(PackedGemm(device, *part.packed, data, args, scratch.rows));
+    } else if (fixed || args.m <= MostTokensOf(device, weight, part)) {
+      RETURN_IF_ERROR(PackedGemmInBatches(device, *part.packed, data, args, scratch));
     } else {
       RETURN_IF_ERROR(DequantizedGemm(device, *part.packed, data, args, scratch));
     }

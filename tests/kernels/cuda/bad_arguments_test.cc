@@ -285,11 +285,11 @@ TEST_F(BadArgumentsTest, OfLinearWithAPackedWeight) {
   const DeviceBuffer one_row = *device_->Allocate(384), small = *device_->Allocate(344);
   using Args = LinearArgs;
   const Args plain = {
-      .out = View(kBF16, {17, 8}), .input = View(kBF16, {17, 64}), .weight = &weight};
+      .out = View(kBF16, {65, 8}), .input = View(kBF16, {65, 64}), .weight = &weight};
   const std::vector<Bad<Args>> bad = {
       {"input: want memory at a multiple of 16 bytes, got 8 past one",
-       Set(&Args::input, View(kBF16, {17, 64}, 8))},
-      {"input: want bf16, as the weight, got f16", Set(&Args::input, View(kF16, {17, 64}))}};
+       Set(&Args::input, View(kBF16, {65, 64}, 8))},
+      {"input: want bf16, as the weight, got f16", Set(&Args::input, View(kF16, {65, 64}))}};
   const auto run = [&](const Args& args) { return Linear(*device_, args, one_row); };
   Check<Args>(plain, run, bad);
   // Here tokens are multiplied a few at a time, so that their sums fit.
@@ -301,8 +301,8 @@ TEST_F(BadArgumentsTest, OfLinearWithAPackedWeight) {
   EXPECT_EQ(Linear(*device_, plain, small).message(), "weight: want at most 44 cols, got 64");
   EXPECT_EQ(num_enqueued_, 0);
   Args few = plain;
-  few.out = View(kBF16, {16, 8});
-  few.input = View(kBF16, {16, 64});
+  few.out = View(kBF16, {64, 8});
+  few.input = View(kBF16, {64, 64});
   EXPECT_TRUE(Linear(*device_, few, small).ok());
 }
 

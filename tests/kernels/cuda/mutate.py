@@ -67,7 +67,7 @@ KERNELS = {
     f"{CUDA}/packed_grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
                                         (f"{CUDA}/expert_product.cu", "cuda_moe_test")],
     **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test")]
-       for name in ("packed_gemm", "packed_dequantize", "dequantize_weight")},
+       for name in ("packed_gemm", "packed_batch_gemm", "packed_dequantize", "dequantize_weight")},
     f"{CUDA}/weight_product.cu": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test"),
                                   (f"{CUDA}/weight_product.cu", "cuda_bad_arguments_test"),
                                   (f"{CUDA}/weight_product.cu", "cuda_fp8_product_test")],

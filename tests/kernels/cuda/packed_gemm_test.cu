@@ -1,5 +1,5 @@
-// Tests Linear and Embed with packed weights: the GEMM for few tokens, and dequantised rows for
-// more.
+// Tests Linear and Embed with packed weights: the GEMMs for few tokens and for up to 64, and
+// dequantised rows for more.
 
 #include <algorithm>
 #include <cmath>
@@ -151,7 +151,7 @@ TEST_P(PackedGemmTest, AgreesWithDoublesForEveryTypeAndNumberOfTokens) {
   for (const WeightType type : kPackedTypes) {
     for (const DType dtype : kHalves) {
       SCOPED_TRACE(std::string(Traits(type).name) + " " + std::string(Name(dtype)));
-      constexpr int64_t kRows = 75, kMostTokens = 40;  // three blocks of rows, the last not full
+      constexpr int64_t kRows = 75, kMostTokens = 65;  // three blocks of rows, the last not full
       const int64_t cols = ColsOf(type);
       const TestWeight weight = RandomWeight(type, kRows, cols, 1);
       const std::vector<float> rounded = Decode(dtype, Encode(dtype, weight.values));
@@ -159,8 +159,7 @@ TEST_P(PackedGemmTest, AgreesWithDoublesForEveryTypeAndNumberOfTokens) {
       ASSERT_TRUE(prepared.is_packed());
       DeviceFloats input(*device_, dtype, Normal(2, kMostTokens * cols));
       std::vector<float> few;
-      for (const int64_t num_tokens : {1, 3, 8, 9, 16, 17, 40}) {
-        if (num_tokens == 40 && GetParam() != ThreadOrder::kForward) continue;
+      for (const int64_t num_tokens : {1, 3, 8, 9, 16, 17, 24, 32, 33, 48, 64, 65}) {
         const std::vector<float> got = Multiply(prepared, input, num_tokens, DType::kF32, scratch_);
         for (int64_t t = 0; t < num_tokens; ++t) {
           for (int64_t r = 0; r < kRows; ++r) {
@@ -178,7 +177,7 @@ TEST_P(PackedGemmTest, AgreesWithDoublesForEveryTypeAndNumberOfTokens) {
           }
         }
         // A token has the bits that it has beside fewer tokens.
-        if (num_tokens <= kMostPackedTokens) {
+        if (num_tokens <= MostPackedTokens(type, kRows, cols, device_->info().num_sms)) {
           EXPECT_EQ(std::vector<float>(got.begin(),
                                        got.begin() + static_cast<std::ptrdiff_t>(few.size())),
                     few);
@@ -191,33 +190,33 @@ TEST_P(PackedGemmTest, AgreesWithDoublesForEveryTypeAndNumberOfTokens) {
   EXPECT_GT(worst, 0.0);
 }
 
-// Counts the kernels that run.
-class KernelLog final : public testing::ForwardingDevice {
+// Refuses products of cuBLASLt, and counts launches.
+class PackedOnlyDevice final : public testing::ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;
   absl::Status LaunchKernel(const KernelLaunch& launch) override {
-    kernels.insert(launch.kernel);
+    ++num_launches;
     return ForwardingDevice::LaunchKernel(launch);
   }
   absl::Status Gemm(const GemmArgs& /*args*/) override {
     return absl::InternalError("want no product of cuBLASLt");
   }
 
-  std::set<const void*> kernels;
+  int num_launches = 0;
 };
 
-TEST_P(PackedGemmTest, WithFixedRowsOneKernelGivesATokenItsBitsForAnyNumberOfTokens) {
-  constexpr int64_t kRows = 75, kMostTokens = 40;
+TEST_P(PackedGemmTest, WithFixedRowsATokenHasItsBitsForAnyNumberOfTokens) {
+  constexpr int64_t kRows = 75, kMostTokens = 200;
   const WeightType type = WeightType::kQ5_K;
   const int64_t cols = ColsOf(type);
   const TestWeight weight = RandomWeight(type, kRows, cols, 1);
   const CudaWeight prepared = Prepare({&weight}, DType::kBF16);
   DeviceFloats input(*device_, DType::kBF16, Normal(2, kMostTokens * cols));
-  KernelLog log(*device_);
+  PackedOnlyDevice device(*device_);
   std::vector<float> most;
-  for (const int64_t num_tokens : {40, 33, 17, 16, 9, 8, 1}) {
+  for (const int64_t num_tokens : {200, 65, 64, 40, 33, 32, 17, 16, 9, 8, 1}) {
     DeviceFloats out(*device_, DType::kF32, num_tokens * kRows);
-    const absl::Status status = Linear(log,
+    const absl::Status status = Linear(device,
                                        {.out = out.View({num_tokens, kRows}),
                                         .input = input.View({num_tokens, cols}),
                                         .weight = &prepared},
@@ -227,7 +226,84 @@ TEST_P(PackedGemmTest, WithFixedRowsOneKernelGivesATokenItsBitsForAnyNumberOfTok
     if (most.empty()) most = got;
     EXPECT_TRUE(std::equal(got.begin(), got.end(), most.begin())) << num_tokens;
   }
-  EXPECT_EQ(log.kernels.size(), 1u);
+}
+
+// Rows for two blocks, whose last group is not full. If the scratch memory has room for the parts
+// of sums, several blocks share their rows. Otherwise a block has all parts.
+TEST_P(PackedGemmTest, BlocksThatShareRowsGiveTheBitsOfOneBlock) {
+  constexpr int64_t kRows = 283, kMostTokens = 64;
+  for (const WeightType type : {WeightType::kQ4_K, WeightType::kQ8_0}) {
+    for (const int64_t cols : {ColsOf(type), int64_t{256}}) {  // 256: half of the parts are empty
+      SCOPED_TRACE(std::string(Traits(type).name) + " " + std::to_string(cols));
+      const TestWeight weight = RandomWeight(type, kRows, cols, 19);
+      const CudaWeight prepared = Prepare({&weight}, DType::kBF16);
+      DeviceFloats input(*device_, DType::kBF16, Normal(20, kMostTokens * cols));
+      const std::vector<float> few = Multiply(prepared, input, 16, DType::kF32, scratch_);
+      const auto end = few.begin() + static_cast<std::ptrdiff_t>(few.size());
+      for (const int64_t num_tokens : {29, 64}) {
+        PackedOnlyDevice shared(*device_), alone(*device_);
+        const auto multiply = [&](Device& device, int64_t scratch_bytes) {
+          DeviceFloats out(*device_, DType::kF32, num_tokens * kRows);
+          const DeviceBuffer scratch = *device_->Allocate(scratch_bytes);
+          EXPECT_TRUE(Linear(device,
+                             {.out = out.View({num_tokens, kRows}),
+                              .input = input.View({num_tokens, cols}),
+                              .weight = &prepared},
+                             scratch)
+                          .ok());
+          return out.ToHost();
+        };
+        // A quarter of the scratch memory is for parts, of four bytes each.
+        const int64_t parts_bytes = 4 * (8 * num_tokens * kRows * 4);
+        const std::vector<float> want = multiply(alone, parts_bytes - 1024);
+        EXPECT_EQ(multiply(shared, parts_bytes), want);
+        EXPECT_TRUE(std::equal(few.begin(), end, want.begin())) << num_tokens;
+        EXPECT_EQ(alone.num_launches, 1);
+        EXPECT_EQ(shared.num_launches, 2);
+      }
+    }
+  }
+}
+
+TEST_P(PackedGemmTest, AWeightIsExpandedForMoreTokensThanTheLimitAlone) {
+  const TestWeight weight = RandomWeight(WeightType::kQ8_0, 16, 64, 21);
+  const CudaWeight prepared = Prepare({&weight}, DType::kF16);
+  const int64_t limit = MostPackedTokens(WeightType::kQ8_0, 16, 64, device_->info().num_sms);
+  DeviceFloats input(*device_, DType::kF16, Normal(22, (limit + 1) * 64));
+  DeviceFloats out(*device_, DType::kF32, (limit + 1) * 16);
+  PackedOnlyDevice device(*device_);
+  const auto multiply = [&](int64_t num_tokens) {
+    return Linear(device,
+                  {.out = out.View({num_tokens, 16}),
+                   .input = input.View({num_tokens, 64}),
+                   .weight = &prepared},
+                  scratch_);
+  };
+  EXPECT_TRUE(multiply(limit).ok());
+  EXPECT_EQ(multiply(limit + 1).code(), absl::StatusCode::kInternal);
+}
+
+TEST(PackedChoiceTest, BlocksShareRowsWhileMultiprocessorsAreFree) {
+  EXPECT_EQ(PackedBlocksPerRow(1, 132), 8);
+  EXPECT_EQ(PackedBlocksPerRow(4096, 132), 8);
+  EXPECT_EQ(PackedBlocksPerRow(4097, 132), 4);
+  EXPECT_EQ(PackedBlocksPerRow(8448, 132), 4);
+  EXPECT_EQ(PackedBlocksPerRow(16896, 132), 2);
+  EXPECT_EQ(PackedBlocksPerRow(16897, 132), 1);
+  EXPECT_EQ(PackedBlocksPerRow(128256, 132), 1);
+}
+
+// The numbers that docs/evidence/gpu-predictions.md has.
+TEST(PackedChoiceTest, SmallTypesAndLongRowsAreMultipliedAsTheyAreByMoreTokens) {
+  const auto limit = [](WeightType type, int64_t rows, int64_t cols) {
+    return MostPackedTokens(type, rows, cols, 132);
+  };
+  EXPECT_EQ(limit(WeightType::kQ4_K, 28672, 4096), 192);
+  EXPECT_EQ(limit(WeightType::kQ8_0, 28672, 4096), 128);
+  EXPECT_EQ(limit(WeightType::kQ4_K, 4096, 14336), 128);
+  EXPECT_EQ(limit(WeightType::kQ8_0, 4096, 14336), 128);
+  EXPECT_EQ(limit(WeightType::kQ4_K, 4096, 4096), 64);
+  EXPECT_EQ(limit(WeightType::kQ8_0, 4096, 512), 64);
 }
 
 // Scales that are powers of two, and activations that are small integers: no rounding anywhere, so
@@ -244,7 +320,7 @@ TEST_P(PackedGemmTest, IsExactOnSmallNumbers) {
       integers.push_back(testing::ValueOf(value));
     }
     DeviceFloats input(*device_, DType::kBF16, integers);
-    for (const int64_t num_tokens : {5, 12, 40}) {
+    for (const int64_t num_tokens : {5, 12, 27, 40}) {
       std::vector<float> want;
       for (int64_t t = 0; t < num_tokens; ++t) {
         for (int64_t r = 0; r < kRows; ++r) {
@@ -266,7 +342,7 @@ TEST_P(PackedGemmTest, WeightsHaveTheBitsThatTheyHaveExpanded) {
   for (const WeightType type : kPackedTypes) {
     for (const DType dtype : kHalves) {
       SCOPED_TRACE(std::string(Traits(type).name) + " " + std::string(Name(dtype)));
-      constexpr int64_t kRows = 32;
+      constexpr int64_t kRows = 32, kTokens = 32;
       const int block_cols = Traits(type).block_elements;
       const int64_t cols = block_cols == 256 ? 256 : block_cols == 64 ? 128 : 96;
       TestWeight weight = RandomWeight(type, kRows, cols, 18);
@@ -286,15 +362,14 @@ TEST_P(PackedGemmTest, WeightsHaveTheBitsThatTheyHaveExpanded) {
       ASSERT_TRUE(Dequantize(weight.view, 0, kRows, weight.values).ok());
       const std::vector<float> want = Decode(dtype, Encode(dtype, weight.values));
       const CudaWeight prepared = Prepare({&weight}, dtype);
-      for (int64_t first = 0; first < cols; first += kMostPackedTokens) {
-        std::vector<float> units(static_cast<size_t>(kMostPackedTokens * cols));
-        for (int64_t t = 0; t < kMostPackedTokens; ++t) {
+      for (int64_t first = 0; first < cols; first += kTokens) {
+        std::vector<float> units(static_cast<size_t>(kTokens * cols));
+        for (int64_t t = 0; t < kTokens; ++t) {
           units[static_cast<size_t>(t * cols + first + t)] = 1.0f;
         }
         DeviceFloats input(*device_, dtype, units);
-        const std::vector<float> got =
-            Multiply(prepared, input, kMostPackedTokens, DType::kF32, scratch_);
-        for (int64_t t = 0; t < kMostPackedTokens; ++t) {
+        const std::vector<float> got = Multiply(prepared, input, kTokens, DType::kF32, scratch_);
+        for (int64_t t = 0; t < kTokens; ++t) {
           for (int64_t r = 0; r < kRows; ++r) {
             const float weight_there = want[static_cast<size_t>(r * cols + first + t)];
             // In f16, the largest weights are infinite, and make the whole row NaN.
@@ -317,23 +392,24 @@ TEST_P(PackedGemmTest, ManyTokensGiveTheBitsOfTheExpandedWeight) {
   for (const WeightType type : kPackedTypes) {
     for (const DType dtype : kHalves) {
       SCOPED_TRACE(std::string(Traits(type).name) + " " + std::string(Name(dtype)));
-      constexpr int64_t kRows = 51, kTokens = 20;
+      constexpr int64_t kRows = 51;
       const int64_t cols = ColsOf(type);
+      const int64_t tokens = MostPackedTokens(type, kRows, cols, device_->info().num_sms) + 1;
       const TestWeight weight = RandomWeight(type, kRows, cols, 4);
       const CudaWeight packed = Prepare({&weight}, dtype);
       const CudaWeight expanded = Prepare({&weight}, dtype, /*packs=*/false);
-      std::vector<float> numbers = Normal(5, kTokens * cols);
-      for (int64_t i = 0; i < kTokens * cols && !kDeviceIsEmulated; ++i) {
+      std::vector<float> numbers = Normal(5, tokens * cols);
+      for (int64_t i = 0; i < tokens * cols && !kDeviceIsEmulated; ++i) {
         if (i % cols != i / cols * 29) numbers[static_cast<size_t>(i)] = 0.0f;
       }
       DeviceFloats input(*device_, dtype, numbers);
-      const std::vector<float> want = Multiply(expanded, input, kTokens, dtype, scratch_);
-      EXPECT_EQ(Multiply(packed, input, kTokens, dtype, scratch_), want);
+      const std::vector<float> want = Multiply(expanded, input, tokens, dtype, scratch_);
+      EXPECT_EQ(Multiply(packed, input, tokens, dtype, scratch_), want);
       for (const int64_t rows_at_once : {1, 7, 16, 40}) {
         // A quarter of the scratch memory is for dequantised rows.
         const DeviceBuffer small =
             *device_->Allocate(base::RoundUp(rows_at_once * cols * 2, int64_t{64}) * 4);
-        EXPECT_EQ(Multiply(packed, input, kTokens, dtype, small), want) << rows_at_once;
+        EXPECT_EQ(Multiply(packed, input, tokens, dtype, small), want) << rows_at_once;
       }
     }
   }
@@ -353,7 +429,7 @@ TEST_P(PackedGemmTest, StackedPartsAndEpiloguesGiveTheValuesOfTheExpandedWeight)
   ASSERT_EQ(packed.parts().size(), 4u);
   const int64_t rows = packed.rows();
   DeviceFloats bias(*device_, DType::kF32, Normal(10, rows));
-  for (const int64_t num_tokens : {2, 16, 19}) {
+  for (const int64_t num_tokens : {2, 16, 19, 65}) {
     DeviceFloats input(*device_, kDtype, Normal(11, num_tokens * kCols));
     DeviceFloats residual(*device_, kDtype, Normal(12, num_tokens * rows));
     std::vector<double> magnitudes;
@@ -388,7 +464,7 @@ TEST_P(PackedGemmTest, StackedPartsAndEpiloguesGiveTheValuesOfTheExpandedWeight)
     }
     // The residual is the output itself, and the product adds it before its one rounding. On a GPU,
     // cuBLASLt may order the sums otherwise when it adds something.
-    if (num_tokens > kMostPackedTokens && !kDeviceIsEmulated) continue;
+    if (num_tokens > 64 && !kDeviceIsEmulated) continue;
     std::vector<float> sums = Multiply(packed, input, num_tokens, DType::kF32, scratch_);
     LinearArgs in_place = {.out = residual.View({num_tokens, rows}),
                            .input = input.View({num_tokens, kCols}),
@@ -403,19 +479,22 @@ TEST_P(PackedGemmTest, StackedPartsAndEpiloguesGiveTheValuesOfTheExpandedWeight)
 // A NaN in one token stays there. Half of the last tile lies past the end of a row, where the next
 // token begins.
 TEST_P(PackedGemmTest, ANanStaysInItsToken) {
-  const TestWeight weight = RandomWeight(WeightType::kQ8_0, 40, 96, 13);
+  constexpr int64_t kRows = 40, kCols = 96;
+  const TestWeight weight = RandomWeight(WeightType::kQ8_0, kRows, kCols, 13);
   const CudaWeight prepared = Prepare({&weight}, DType::kF16);
-  std::vector<float> numbers = Normal(14, 10 * 96);
-  DeviceFloats clean(*device_, DType::kF16, numbers);
-  numbers[3 * 96 + 5] = std::nanf("");
-  DeviceFloats input(*device_, DType::kF16, numbers);
-  const std::vector<float> want = Multiply(prepared, clean, 10, DType::kF32, scratch_);
-  const std::vector<float> got = Multiply(prepared, input, 10, DType::kF32, scratch_);
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (i / 40 == 3) {
-      EXPECT_TRUE(std::isnan(got[i]));
-    } else {
-      EXPECT_EQ(got[i], want[i]);
+  for (const int64_t num_tokens : {10, 30}) {
+    std::vector<float> numbers = Normal(14, num_tokens * kCols);
+    DeviceFloats clean(*device_, DType::kF16, numbers);
+    numbers[3 * kCols + 5] = std::nanf("");
+    DeviceFloats input(*device_, DType::kF16, numbers);
+    const std::vector<float> want = Multiply(prepared, clean, num_tokens, DType::kF32, scratch_);
+    const std::vector<float> got = Multiply(prepared, input, num_tokens, DType::kF32, scratch_);
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (i / kRows == 3) {
+        EXPECT_TRUE(std::isnan(got[i]));
+      } else {
+        EXPECT_EQ(got[i], want[i]);
+      }
     }
   }
 }

@@ -14,6 +14,8 @@ ATTENTION_HOST = f"{CUDA}/paged_attention.cu"
 ITEMS = f"{CUDA}/attention_items.h"
 REFERENCE = f"{CUDA}/attention_reference.cuh"
 PACKED_GEMM = f"{CUDA}/packed_gemm.cuh"
+PACKED_BATCH = f"{CUDA}/packed_batch_gemm.cuh"
+PRODUCT = f"{CUDA}/weight_product.cu"
 EXPERTS = f"{CUDA}/expert_product.cu"
 PACKED_GROUPED = f"{CUDA}/packed_grouped_gemm.cuh"
 DEQUANTIZE = f"{CUDA}/packed_dequantize.cuh"
@@ -301,11 +303,25 @@ PLANTED = [
     ("d not added", PACKED_GEMM, "p.accumulate ? sum + ToFloat(*to) : sum", "sum"),
     ("d added where it should not be", PACKED_GEMM, "p.accumulate ? sum + *to : sum", "sum + *to"),
     ("d rounded before it is added", PACKED_GEMM, "sum + ToFloat(*to) : sum", "ToFloat(FromFloat<T>(sum)) + ToFloat(*to) : sum"),
-    ("rows as far apart as this part has them", PACKED_GEMM, "token * p.ldd + first_row", "token * p.rows + first_row"),
+    ("rows as far apart as this part has them", PACKED_GEMM, "token * p.ldd + row", "token * p.rows + row"),
     ("activations past the end not zero", PACKED_GEMM, "&& col < cols;", ";"),
     ("the header of the next tiles", PACKED_GEMM, "Format::HeaderAt(warp) - Format::TileAt(warp)",
      "Format::HeaderAt(warp + 4) - Format::TileAt(warp)"),
     ("a header a step too far", f"{CUDA}/packed_weight.h", "tile / kTilesOfHeader * (", "(tile + 1) / kTilesOfHeader * ("),
+
+    ("chunks of odd tokens in their own places", PACKED_BATCH, "(chunk ^ (first_token % 2)) * 16", "chunk * 16"),
+    ("chunks of odd tokens in the places of even ones", PACKED_BATCH, "(lane % 4 * 2 + half) ^ (token % 2)", "lane % 4 * 2 + half"),
+    ("the tokens of the first half twice", PACKED_BATCH, "activations + token * product.lda + col", "activations + col"),
+    ("the first eight tokens in every tile of tokens", PACKED_BATCH, "t * (8 * Shape::kRowBytes)", "0 * t"),
+    ("rows of the first warp in all", PACKED_BATCH, "+ warp * Shape::kWarpRows", ""),
+    ("weights of the first group in both", PACKED_BATCH, "(warp * Shape::kRowTiles + r) * Shape::kChunks * 16, lane", "warp * Shape::kRowTiles * Shape::kChunks * 16, lane"),
+    ("the first parts in every block", PACKED_BATCH, "static_cast<int32_t>(blockIdx.y) * p.parts_per_block", "0"),
+    ("the next part in this one's tiles", PACKED_BATCH, "tile_to_load = ++part_to_load", "++part_to_load"),
+    ("parts one over the other", PACKED_BATCH, "int64_t{part} * product.num_tokens * product.rows", "0"),
+    ("the last part alone", PACKED_BATCH, "totals[r][t][i] += sums[r][t][i]", "totals[r][t][i] = sums[r][t][i]"),
+    ("parts added from the last on", PACKED_BATCH, "int64_t{part} * p.product.num_tokens", "int64_t{kPackedParts - 1 - part} * p.product.num_tokens"),
+    ("parts not scaled back", PACKED_BATCH, "sum * p.scale", "sum"),
+    ("activations past the end of a row", PACKED_BATCH, "&& col + chunk * 8 < product.cols", ""),
 
     ("an offset off by one", DEQUANTIZE, "static_cast<float>(Format::kOffset))", "static_cast<float>(Format::kOffset + 1))"),
     ("a code twice", DEQUANTIZE, "<16>(words[i] << 12)", "<12>(words[i] << 12)"),
@@ -329,9 +345,13 @@ PLANTED = [
     ("rows 8 apart taken for neighbours", f"{CUDA}/dequantize_weight.cuh", "lane / 4 + half * 8 - p.first_row",
      "lane / 4 * 2 + half - p.first_row"),
     ("a piece from the first row", f"{CUDA}/dequantize_weight.cuh", "p.first_row / kGroupRows + blockIdx.x", "blockIdx.x"),
-    ("16 tokens dequantised as well", f"{CUDA}/weight_product.cu", "args.m <= kMostPackedTokens", "args.m < kMostPackedTokens"),
-    ("few tokens on another kernel with fixed rows", f"{CUDA}/weight_product.cu", "args.m <= 8 && rows == GemmRows::kAny", "args.m <= 8"),
-    ("slices of packed rows one over the other", f"{CUDA}/weight_product.cu", "first * args.ldd * SizeOf(args.output_type);", "0;"),
+    ("the limit's tokens expanded as well", PRODUCT, "args.m <= MostTokensOf(device", "args.m < MostTokensOf(device"),
+    ("expanded with fixed rows", PRODUCT, "fixed || args.m <=", "args.m <="),
+    ("17 tokens on the kernel of 16", PRODUCT, "args.m <= 16", "args.m <= 17"),
+    ("33 tokens on the kernel of 32", PRODUCT, "args.m <= 32", "args.m <= 33"),
+    ("parts of sums in too little memory", PRODUCT, "parts_bytes <= scratch.bytes", "true"),
+    ("a batch of the first tokens", PRODUCT, "first * args.lda * SizeOf(args.type);", "0;"),
+    ("batches one over the other", PRODUCT, "first * args.ldd * SizeOf(args.output_type);", "0;"),
     ("pieces one over the other", f"{CUDA}/weight_product.cu", "args.d = out + first * SizeOf(args.output_type);", ""),
     ("parts one over the other", f"{CUDA}/weight_product.cu", "out + part.first_row * SizeOf(args.output_type)", "out"),
     ("a tensor of a part's first type", f"{CUDA}/cuda_weight_layout.cc", "last.packed != form.packed || ", ""),

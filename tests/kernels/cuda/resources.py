@@ -57,6 +57,7 @@ DYNAMIC_SHARED = {
     "Fp8AttnKernel": ("kernels/cuda/fp8_attention.cuh", "AttnShape<{1}, 4, sizeof(E4M3)>::kSharedBytes"),
     "MoeGroupKernel": ("kernels/cuda/moe_routing.cuh", "kGroupSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
+    "PackedBatchGemmKernel": ("kernels/cuda/packed_batch_gemm.cuh", "PackedBatchShape<{1}, {2}>::kSharedBytes"),
     "PackedGemmKernel": ("kernels/cuda/packed_gemm.cuh", "PackedGemmShape<{1}, {2}>::kSharedBytes"),
     "PackedGroupedGemmKernel": ("kernels/cuda/packed_grouped_gemm.cuh", "PackedGemmShape<{1}, {2}>::kSharedBytes"),
     "PlanDecodesKernel": ("kernels/cuda/plan_decodes.cuh", "PlanSharedBytes(256, 264, {0})"),
@@ -67,7 +68,7 @@ DYNAMIC_SHARED = {
 }
 
 # The kernels whose hot loops are counted.
-HOT_LOOPS = ("AttnKernel", "Fp8AttnKernel", "PrefillAttnKernel", "PackedGemmKernel")
+HOT_LOOPS = ("AttnKernel", "Fp8AttnKernel", "PrefillAttnKernel", "PackedBatchGemmKernel", "PackedGemmKernel")
 NO_NVDISASM = ("no nvdisasm, so what hot loops execute was not counted; `pip install nvidia-cuda-nvdisasm` for the python3 "
                "that runs this, or an nvdisasm on PATH, lets it be")
 

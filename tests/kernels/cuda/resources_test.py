@@ -280,9 +280,9 @@ class SourcesTest(unittest.TestCase):
                              re.findall(r"\.shared_bytes = (\w+)\},\s*&(\w+)", text))
         self.assertGreaterEqual(len(launches), 4)
         # Leaves out the kernels whose launches compute the bytes: AttnKernel, Fp8AttnKernel and PrefillAttnKernel, from
-        # kInstances, PackedGemmKernel and PackedGroupedGemmKernel, from their shape, and PlanDecodesKernel, from the
-        # number of sequences.
-        computed = ("AttnKernel", "Fp8AttnKernel", "PackedGemmKernel", "PackedGroupedGemmKernel", "PlanDecodesKernel",
+        # kInstances, the kernels with packed weights, from their shapes, and PlanDecodesKernel, from the number of
+        # sequences.
+        computed = ("AttnKernel", "Fp8AttnKernel", "PackedBatchGemmKernel", "PackedGemmKernel", "PackedGroupedGemmKernel", "PlanDecodesKernel",
                     "PrefillAttnKernel")
         known = {kernel: expression for kernel, (_, expression) in resources.DYNAMIC_SHARED.items()
                  if kernel not in computed}
