@@ -3,6 +3,7 @@
 // The tensors of a model's files, some of which a test replaces.
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <span>
@@ -35,7 +36,8 @@ class EditedWeights final : public files::TensorList {
   // Multiplies the one element of a tensor in F32.
   void Multiply(const std::string& name, float factor) {
     const files::TensorInfo& tensor = At(name);
-    const float value = *reinterpret_cast<const float*>(tensor.bytes.data());
+    float value;
+    std::memcpy(&value, tensor.bytes.data(), sizeof(value));
     Set(name, tensor.shape, {value * factor});
   }
 
