@@ -18,6 +18,7 @@
 #include "engine/kv/kv_budget.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/model/cache_scales.h"
+#include "engine/model/decoder_tensors.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
 #include "files/model_files.h"
@@ -172,13 +173,24 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
   return KvCache::Create(backend, std::move(shape), std::move(groups));
 }
 
-// Reads the scales of an fp8 cache, and logs how many layers have some.
-absl::Status LoadCacheScales(const files::OpenedModel& files, ModelConfig& model) {
+// Reads the scales of an fp8 cache. Logs what became of those in the model.
+absl::Status LoadCacheScales(const files::OpenedModel& files, kernels::DType kv_dtype,
+                             ModelConfig& model) {
+  if (kv_dtype != kernels::DType::kF8E4M3) {
+    if (std::ranges::any_of(files.weights->tensors(), IsCacheScale, &files::TensorInfo::name)) {
+      base::Log(base::LogLevel::kInfo, "engine",
+                "the model's scales of an fp8 KV cache are left out: --kv_dtype fp8 uses them",
+                {{"model", files.path}});
+    }
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(ReadCacheScales(files, model));
   const auto num_scaled = std::ranges::count_if(model.layers, [](const LayerSpec& layer) {
     return layer.attention.cache_scales != kernels::CacheScales();
   });
-  base::Log(base::LogLevel::kInfo, "engine", "the fp8 KV cache has the scales of the model",
+  base::Log(base::LogLevel::kInfo, "engine",
+            num_scaled > 0 ? "the fp8 KV cache has the scales of the model"
+                           : "the model has no scales of its fp8 KV cache: they are 1",
             {{"layers_with_scales", num_scaled}, {"layers", model.num_layers()}});
   return absl::OkStatus();
 }
@@ -235,7 +247,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   }
   ASSIGN_OR_RETURN(const kernels::DType kv_dtype,
                    ChooseKvDtype(config.kv_dtype, model, *parts.backend));
-  if (kv_dtype == kernels::DType::kF8E4M3) RETURN_IF_ERROR(LoadCacheScales(*files, model));
+  RETURN_IF_ERROR(LoadCacheScales(*files, kv_dtype, model));
   ASSIGN_OR_RETURN(parts.limits, ChooseLimits(config, model, parts.backend->info()));
   parts.limits.warms_up_every_size = true;
   ASSIGN_OR_RETURN(parts.limits.max_draft_tokens,

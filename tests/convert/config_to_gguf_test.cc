@@ -51,6 +51,8 @@ TEST(CheckSameModelTest, NamesTheFieldInWhichTheModelsDiffer) {
       {"attn_logit_softcapping",
        [](engine::ModelConfig& c) { c.layers[0].attention.soft_cap = 50.0; }},
       {"final_logit_softcapping", [](engine::ModelConfig& c) { c.logit_soft_cap = 30.0; }},
+      {"scales of an fp8 cache",
+       [](engine::ModelConfig& c) { c.layers[1].attention.cache_scales.v = 0.5f; }},
       {"sinks", [](engine::ModelConfig& c) { c.layers[0].attention.sinks = true; }},
       {"swiglu_limit",
        [](engine::ModelConfig& c) { c.layers[0].feed_forward.activation_limit = 7.0; }},

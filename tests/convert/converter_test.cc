@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 
 #include "engine/frontend/tokenizer_loader.h"
+#include "engine/model/cache_scales.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
 #include "files/ggml_types.h"
@@ -20,6 +21,7 @@
 #include "kernels/backend_registry.h"
 #include "tests/engine/model/golden_models.h"
 #include "tests/engine/model/model_runner.h"
+#include "tests/testing/scaled_checkpoint.h"
 #include "tests/testing/temp_directory.h"
 #include "tests/testing/test_data.h"
 
@@ -175,6 +177,44 @@ TEST(ConverterTest, TheBundledModelGivesTheBitsOfItsDirectory) {
       *engine::CreateModel(*engine::ReadModelConfig(model), model, *backend, ModelRunner::kLimits),
       *backend);
   EXPECT_EQ(LogitsOfFile(path, ids), runner.Prefill(ids));
+}
+
+// The scales of an fp8 cache have no place among the tensors of GGUF. They are metadata.
+TEST(ConverterTest, TheScalesOfAnFp8CacheAreKept) {
+  const TempDirectory directory, checkpoint;
+  const std::string path = directory.path() + "/scaled.gguf";
+  testing::WriteScaledCheckpoint(checkpoint);
+  const files::OpenedModel model = *files::OpenModelFiles(checkpoint.path());
+  const auto report = ConvertToGguf(model, path, {.type = WeightType::kBF16, .num_threads = 2});
+  ASSERT_TRUE(report.ok()) << report.status();
+  const files::OpenedModel file = *files::OpenModelFiles(path);
+  engine::ModelConfig from = *engine::ReadModelConfig(model), to = *engine::ReadModelConfig(file);
+  ASSERT_TRUE(engine::ReadCacheScales(model, from).ok());
+  ASSERT_TRUE(engine::ReadCacheScales(file, to).ok());
+  for (int64_t layer = 0; layer < 6; ++layer) {
+    const auto i = static_cast<size_t>(layer);
+    EXPECT_EQ(from.layers[i].attention.cache_scales, testing::ScalesOfLayer(layer));
+    EXPECT_EQ(to.layers[i].attention.cache_scales, testing::ScalesOfLayer(layer));
+  }
+  const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 2});
+  const auto logits = [&](const engine::ModelConfig& config, const files::OpenedModel& files) {
+    ModelRunner runner(*engine::CreateModel(config, files, *backend, ModelRunner::kLimits),
+                       *backend, kernels::DType::kF8E4M3);
+    return runner.Prefill({400, 500, 600, 700, 800, 900});
+  };
+  const Logits want = logits(from, model);
+  EXPECT_EQ(logits(to, file), want);
+  EXPECT_NE(logits(*engine::ReadModelConfig(model), model), want);
+}
+
+TEST(ConverterTest, ABadScaleOfAnFp8CacheIsRefused) {
+  const TempDirectory directory, checkpoint;
+  const std::string path = directory.path() + "/scaled.gguf";
+  testing::WriteScaledCheckpoint(checkpoint, 0.0f);
+  const auto report = ConvertToGguf(*files::OpenModelFiles(checkpoint.path()), path, {});
+  EXPECT_THAT(std::string(report.status().message()),
+              HasSubstr("tensor transformer.blocks.0.attn.k_scale: want a scale from "));
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 // A Llama whose matrices have rows of 256 or 96 values.

@@ -32,6 +32,7 @@ using testing::RecordingDevice;
 struct Variant {
   std::string name;
   DType dtype = DType::kBF16;
+  bool fp8_cache = false;
   bool alibi = false;
   WeightType weight_type = WeightType::kF32;
   std::vector<kernels::AttentionPattern> layer_patterns = {{}, {}};
@@ -43,7 +44,8 @@ class CudaDeterministicTest : public ::testing::TestWithParam<Variant> {
     const Variant& variant = GetParam();
     // Only kernels of this head_dim read lists of tiles.
     options.head_dim = variant.layer_patterns[0].has_holes() ? 128 : 64;
-    options.kv_dtype = variant.dtype;
+    options.kv_dtype = variant.fp8_cache ? DType::kF8E4M3 : variant.dtype;
+    if (variant.fp8_cache) options.cache_scales = {.k = 0.003f, .v = 0.7f};
     options.weight_type = variant.weight_type;
     options.layer_patterns = variant.layer_patterns;
     options.window_blocks = 256;
@@ -171,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(
     Models, CudaDeterministicTest,
     ::testing::Values(
         Variant{.name = "Rope"}, Variant{.name = "F16", .dtype = DType::kF16},
-        Variant{.name = "Alibi", .alibi = true},
+        Variant{.name = "Fp8Cache", .fp8_cache = true}, Variant{.name = "Alibi", .alibi = true},
         Variant{.name = "Packed", .weight_type = WeightType::kQ5_0},
         Variant{.name = "Window", .layer_patterns = {kernels::AttentionPattern::Window(50), {}}},
         Variant{.name = "Blocks",

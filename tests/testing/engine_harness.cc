@@ -148,9 +148,12 @@ std::unique_ptr<EngineHarness> EngineHarness::TinyUneven(const HarnessOptions& o
 }
 
 std::unique_ptr<EngineHarness> EngineHarness::On(const HarnessOptions& options,
-                                                 const engine::ModelConfig& config,
+                                                 engine::ModelConfig config,
                                                  const InMemoryWeights& weights) {
   auto harness = std::make_unique<EngineHarness>();
+  for (engine::LayerSpec& layer : config.layers) {
+    layer.attention.cache_scales = options.cache_scales;
+  }
   engine::EngineParts parts = PartsFor(options, {.layers = engine::KvLayerShapes(config),
                                                  .block_size = options.block_size,
                                                  .dtype = options.kv_dtype});

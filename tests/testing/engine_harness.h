@@ -40,6 +40,7 @@ struct HarnessOptions {
   // Scales V in the second layer of the tiny models. The output projection undoes the scaling.
   float value_gain = 1.0f;
   kernels::DType kv_dtype = kernels::DType::kF16;  // of the tiny models' KV cache
+  kernels::CacheScales cache_scales = {};          // of both layers, if the cache is fp8
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
   absl::Duration max_step_time;
   int32_t max_draft_tokens = 0;
@@ -97,7 +98,7 @@ class EngineHarness {
   static std::unique_ptr<EngineHarness> Tiny(const HarnessOptions& options,
                                              std::optional<double> alibi_bias_max);
   static std::unique_ptr<EngineHarness> On(const HarnessOptions& options,
-                                           const engine::ModelConfig& config,
+                                           engine::ModelConfig config,
                                            const InMemoryWeights& weights);
 
   FakeModel* fake_ = nullptr;                        // not owned

@@ -17,6 +17,7 @@
 #include "kernels/backend_registry.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/engine/model/golden_models.h"
+#include "tests/engine/model/scaled_cache_model.h"
 #include "tests/kernels/cuda/device_testing.h"
 
 namespace quire::engine {
@@ -145,6 +146,16 @@ TEST(DecoderCudaTest, InHalfPrecisionIsAsFarOffAsItsRoundingsAreAndTheSameInEver
         EXPECT_EQ(GoldenRunner(golden, backend())->Prefill(golden.ids, 7), alone);
       }
     }
+  }
+}
+
+// The scales of an fp8 cache mean what they mean on a CPU.
+TEST(DecoderCudaTest, AnFp8CacheWithScalesAgreesWithFloat64) {
+  const testing::ScaledCacheModel model;
+  for (const int64_t chunk : {70, 7}) {
+    const auto backend = Cuda(ThreadOrder::kForward);
+    testing::ExpectAgreement("fp8 cache", model.golden(),
+                             model.Run(*backend, kernels::DType::kF8E4M3, chunk));
   }
 }
 

@@ -1,7 +1,6 @@
 // Tests whole models whose weights are e4m3, in the files of Hugging Face. The expected logits come
 // from a float64 run (make_fp8_goldens.py).
 
-#include <algorithm>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -22,12 +21,14 @@
 #include "kernels/backend_registry.h"
 #include "kernels/quant/dequantize.h"
 #include "tests/engine/model/model_runner.h"
+#include "tests/testing/edited_weights.h"
 #include "tests/testing/test_data.h"
 
 namespace quire::engine {
 namespace {
 
 using kernels::WeightType;
+using testing::EditedWeights;
 using ::testing::HasSubstr;
 
 std::string TestDataFile(const std::string& name) {
@@ -62,22 +63,6 @@ TEST(Fp8WeightsTest, LogitsAndArgmaxAgreeWithFloat64ForEveryLayoutOfScales) {
   }
   EXPECT_GE(runs, 6) << "the portable path is on every machine";
 }
-
-// The tensors of a file, some of which a test replaces.
-class EditedWeights final : public files::TensorList {
- public:
-  explicit EditedWeights(const files::WeightMap& from) : TensorList(from.tensors()) {}
-  void Remove(std::string_view name) { std::erase_if(mutable_tensors(), Has(name)); }
-  files::TensorInfo& At(std::string_view name) {
-    return *std::ranges::find_if(mutable_tensors(), Has(name));
-  }
-  void Add(const files::TensorInfo& tensor) { mutable_tensors().push_back(tensor); }
-
- private:
-  static std::function<bool(const files::TensorInfo&)> Has(std::string_view name) {
-    return [name](const files::TensorInfo& tensor) { return tensor.name == name; };
-  }
-};
 
 TEST(Fp8WeightsTest, AModelThatWouldLoseAScaleIsRefused) {
   files::OpenedModel files = *files::OpenModelFiles(TestDataFile("fp8_channel"));

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes testdata/fp8_{tensor,channel,block}/ and testdata/fp8_goldens.json: a random Llama with e4m3 weights in
-the three layouts of scales, and its logits.
+the three layouts of scales, and its logits. The last case has an fp8 KV cache too, with scales that are no powers
+of two and at which the largest keys and values saturate.
 
     python3 make_fp8_goldens.py        needs numpy
 
@@ -167,7 +168,22 @@ def rounding(seed: int):
     return lambda x, terms: x * (1 + LAMBDA * math.sqrt(terms) * UNIT_ROUNDOFF * rng.uniform(-1, 1, x.shape))
 
 
-def logits_of(state: dict, quantised: set, ids: list, rounded=exact) -> numpy.ndarray:
+class Fp8Cache:
+    """Rounds keys and values to e4m3 with a scale of each, and remembers the codes."""
+
+    def __init__(self, k_scale: float, v_scale: float):
+        self.scales, self.codes = (k_scale, v_scale), None
+
+    def __call__(self, *kv):
+        self.codes = [nearest_codes(x / scale) for x, scale in zip(kv, self.scales)]
+        return [numbers_of(codes) * scale for codes, scale in zip(self.codes, self.scales)]
+
+
+def exact_cache(*kv):
+    return kv
+
+
+def logits_of(state: dict, quantised: set, ids: list, rounded=exact, cache=exact_cache) -> numpy.ndarray:
     def norm(x, name):
         scaled = x / numpy.sqrt((x * x).mean(-1, keepdims=True) + CONFIG["rms_norm_eps"])
         return rounded(scaled * state[name], x.shape[-1] + 16)
@@ -185,8 +201,9 @@ def logits_of(state: dict, quantised: set, ids: list, rounded=exact) -> numpy.nd
     x = state["model.embed_tokens"][ids]
     normed = norm(x, LAYER + "input_layernorm")
     q = rotated(linear(normed, LAYER + "self_attn.q_proj").reshape(-1, HEADS, DIM))
-    k = rotated(linear(normed, LAYER + "self_attn.k_proj").reshape(-1, KV_HEADS, DIM)).repeat(HEADS // KV_HEADS, 1)
-    v = linear(normed, LAYER + "self_attn.v_proj").reshape(-1, KV_HEADS, DIM).repeat(HEADS // KV_HEADS, 1)
+    k, v = cache(rotated(linear(normed, LAYER + "self_attn.k_proj").reshape(-1, KV_HEADS, DIM)),
+                 linear(normed, LAYER + "self_attn.v_proj").reshape(-1, KV_HEADS, DIM))
+    k, v = (x.repeat(HEADS // KV_HEADS, 1) for x in (k, v))
     scores = numpy.einsum("qhd,khd->hqk", q, k) / math.sqrt(DIM)
     scores[:, numpy.triu(numpy.ones((len(ids), len(ids)), bool), 1)] = -numpy.inf
     weights = numpy.exp(scores - scores.max(-1, keepdims=True))
@@ -197,6 +214,30 @@ def logits_of(state: dict, quantised: set, ids: list, rounded=exact) -> numpy.nd
     gate, up = linear(normed, LAYER + "mlp.gate_proj"), linear(normed, LAYER + "mlp.up_proj")
     x = x + linear(rounded(gate / (1 + numpy.exp(-gate)) * up, 16), LAYER + "mlp.down_proj")
     return linear(norm(x, "model.norm"), "lm_head")
+
+
+def with_fp8_cache(state: dict, quantised: set) -> dict:
+    """Returns a case whose codes no rounding error changes, so that the bound is one on float32 alone."""
+    rng = numpy.random.default_rng(20261126)
+    while True:
+        ids = [int(token) for token in rng.integers(0, CONFIG["vocab_size"], NUM_TOKENS)]
+        kept = []
+        logits_of(state, quantised, ids, cache=lambda *kv: kept.extend(kv) or kv)
+        scales = [float(numpy.float32(0.9 * abs(x).max() / LARGEST)) for x in kept]
+        cache = Fp8Cache(*scales)
+        logits = logits_of(state, quantised, ids, cache=cache)
+        codes, errors = cache.codes, []
+        for seed in range(RUNS):
+            errors.append(abs(logits_of(state, quantised, ids, rounding(seed), cache) - logits).max())
+            if any((got != want).any() for got, want in zip(cache.codes, codes)):
+                break
+        else:
+            bound = 2 * max(errors)
+            top2 = numpy.sort(logits)[:, -2:]
+            print(f"cache    bound {bound:.2e} smallest margin {(top2[:, 1] - top2[:, 0]).min():.2e} scales {scales} "
+                  f"saturated {[int((x & 127 == 126).sum()) for x in codes]}")
+            return {"directory": "fp8_tensor", "ids": ids, "k_scale": scales[0], "v_scale": scales[1], "bound": bound,
+                    "logits": base64.b64encode(logits.astype(numpy.float32).tobytes()).decode()}
 
 
 def main():
@@ -214,7 +255,9 @@ def main():
         top2 = numpy.sort(logits)[:, -2:]
         print(f"{layout:8} bound {bound:.2e} smallest margin {(top2[:, 1] - top2[:, 0]).min():.2e} "
               f"spread {logits.std():.2f}")
-    (data / "fp8_goldens.json").write_text(json.dumps({"cases": cases}, indent=0) + "\n")
+        if layout == "tensor":
+            cache_case = with_fp8_cache(*model)
+    (data / "fp8_goldens.json").write_text(json.dumps({"cases": cases, "cache_case": cache_case}, indent=0) + "\n")
 
 
 if __name__ == "__main__":

@@ -171,6 +171,36 @@ TEST(GgufModelConfigTest, HeadCountsMayBeArraysOfOneNumberForEachLayer) {
             4);
 }
 
+TEST(GgufModelConfigTest, EachLayerHasTheScalesOfItsFp8Cache) {
+  using kernels::CacheScales;
+  const auto with_scales = [](const std::vector<float>& k, const std::vector<float>& v) {
+    return ReadGguf(Metadata([&](GgufWriter& writer) {
+      writer.Array<float>("llama.attention.k_cache_scales", files::GgufType::kFloat32, k);
+      writer.Array<float>("llama.attention.v_cache_scales", files::GgufType::kFloat32, v);
+    }));
+  };
+  const auto config = with_scales({0.3f, CacheScales::kSmallest}, {7.0f, CacheScales::kLargest});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->layers[0].attention.cache_scales, (CacheScales{.k = 0.3f, .v = 7.0f}));
+  EXPECT_EQ(config->layers[1].attention.cache_scales,
+            (CacheScales{.k = CacheScales::kSmallest, .v = CacheScales::kLargest}));
+  EXPECT_EQ(ReadGguf(Metadata())->layers[1].attention.cache_scales, CacheScales());
+  for (const std::vector<float>& other : {std::vector<float>(), {1.0f}, {1.0f, 1.0f, 1.0f}}) {
+    EXPECT_THAT(std::string(with_scales(other, {1.0f, 1.0f}).status().message()),
+                HasSubstr(absl::StrCat("m.gguf: llama.attention.k_cache_scales: want a number for "
+                                       "each of 2 layers, got ",
+                                       other.size())));
+  }
+  using Limits = std::numeric_limits<float>;
+  for (const float bad : {0.0f, -1.0f, 2 * CacheScales::kLargest, CacheScales::kSmallest / 2,
+                          Limits::infinity(), Limits::quiet_NaN()}) {
+    EXPECT_THAT(std::string(with_scales({1.0f, bad}, {1.0f, 1.0f}).status().message()),
+                HasSubstr("m.gguf: scales of an fp8 cache: want "))
+        << bad;
+    EXPECT_FALSE(with_scales({1.0f, 1.0f}, {bad, 1.0f}).ok()) << bad;
+  }
+}
+
 TEST(GgufModelConfigTest, ScalingOfTypeNoneIsNone) {
   const auto config = ReadGguf(Metadata([](GgufWriter& writer) {
     writer.String("llama.rope.scaling.type", "none").F32("llama.rope.scaling.factor", 4.0F);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,8 +18,8 @@
 
 namespace quire::testing {
 
-// The runner has its own KV cache. The cache has the dtype of the backend's activations, and is
-// filled with NaN at first.
+// The runner has its own KV cache. The cache has the dtype of the backend's activations, if no
+// other is given, and is filled with NaN at first.
 class ModelRunner {
  public:
   static constexpr engine::StepLimits kLimits = {.max_tokens = 128,
@@ -28,13 +29,14 @@ class ModelRunner {
                                                  .block_size = 16};
 
   // `model` must be made on `backend` for kLimits. `backend` must outlive this.
-  ModelRunner(std::unique_ptr<engine::Model> model, kernels::Backend& backend)
+  ModelRunner(std::unique_ptr<engine::Model> model, kernels::Backend& backend,
+              std::optional<kernels::DType> cache_dtype = std::nullopt)
       : backend_(backend),
         model_(std::move(model)),
         cache_(*engine::KvCache::Create(backend,
                                         {.layers = KvLayerShapes(model_->config()),
                                          .block_size = kLimits.block_size,
-                                         .dtype = backend.activation_dtype()},
+                                         .dtype = cache_dtype.value_or(backend.activation_dtype())},
                                         Groups(model_->config()))) {
     // In any dtype, bytes of 0xff are NaN.
     const std::vector<uint8_t> poison(static_cast<size_t>(cache_.bytes()), 0xff);

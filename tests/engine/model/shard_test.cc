@@ -131,6 +131,18 @@ TEST(ShardTest, EveryRankHasItsShareAndFewHeadsAreShared) {
   }
 }
 
+TEST(ShardTest, EveryRankHasTheScalesOfItsCache) {
+  for (const GoldenModel& golden : ReadGoldenModels()) {
+    ModelConfig config = golden.config;
+    for (LayerSpec& layer : config.layers) layer.attention.cache_scales = {.k = 0.3f, .v = 7.0f};
+    const auto part = Shard(config, {.index = 1, .size = 2});
+    if (!part.ok()) continue;
+    for (const KvLayerShape& layer : KvLayerShapes(*part)) {
+      EXPECT_EQ(layer.scales, (kernels::CacheScales{.k = 0.3f, .v = 7.0f})) << golden.name;
+    }
+  }
+}
+
 // One matrix, W[3][64], in Q8_0.
 class OneQuantizedMatrix final : public files::TensorList {
  public:

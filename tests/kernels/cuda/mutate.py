@@ -92,7 +92,8 @@ KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
 HOST_CODE = {
     EXPERTS: [(EXPERTS, "cuda_moe_test")],
     ITEMS: [(ATTENTION_UNIT, "cuda_paged_attention_test")],
-    ATTENTION_HOST: [(ATTENTION_UNIT, "cuda_attention_path_test"), (ATTENTION_UNIT, "cuda_attention_scale_test")],
+    ATTENTION_HOST: [(ATTENTION_UNIT, "cuda_attention_path_test"), (ATTENTION_UNIT, "cuda_attention_scale_test"),
+                     (ATTENTION_UNIT, "cuda_fp8_attention_test")],
 }
 TESTS = {**KERNELS, **HOST_CODE}
 # Attention kernels of these head_dims are compiled with the mutant. The other kernels come from the library,
