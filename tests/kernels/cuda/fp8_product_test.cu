@@ -393,6 +393,17 @@ TEST_P(Fp8ProductTest, PartsOfEveryFormShareAWeight) {
   EXPECT_EQ(columns(32, 40), Multiply(*backend, *alone, x, DType::kF32));
 }
 
+TEST_P(Fp8ProductTest, ExpertsStayPacked) {
+  const TestWeight expert = ScaledWeight(32, 192, 1, 192);
+  const auto backend = MakeBackend(DType::kBF16);
+  const auto weight = *backend->PrepareMoeWeight(std::vector{expert.view, expert.view});
+  const auto& of_device = static_cast<const CudaWeight&>(*weight);
+  EXPECT_TRUE(of_device.is_packed());
+  EXPECT_FALSE(of_device.has_scales());
+  EXPECT_EQ(backend->info().num_e4m3_products, 0);
+  EXPECT_EQ(backend->info().num_other_e4m3, 2);
+}
+
 TEST_P(Fp8ProductTest, AddsToTheResidualAndTakesTheOtherEpilogues) {
   constexpr int64_t kCols = 128, kRows = 64, kTokens = 4;
   const TestWeight part = ScaledWeight(kRows, kCols, 1, kCols);
@@ -473,7 +484,7 @@ TEST_P(Fp8ProductTest, EmbedReadsTheSameNumbers) {
     for (const DType dtype : kHalves) {
       const auto backend = MakeBackend(dtype);
       const auto weight = *backend->PrepareWeight(std::vector{part.view, part.view});
-      const std::vector<int32_t> ids = {static_cast<int32_t>(rows - 1), 1,
+      const std::vector<int32_t> ids = {static_cast<int32_t>(rows - 1), 0,
                                         static_cast<int32_t>(rows + 3), -1};
       DeviceArray<int32_t> tokens(*device_, ids);
       DeviceFloats out(*device_, dtype, 4 * cols);
