@@ -48,10 +48,12 @@ KERNELS = {
     "plan_decodes": Kernel(ATTENTION, ("plan_decodes",)),
     "sample": Kernel(("kernels/cuda/sample.cu", "kernels/ops/sample.cc"), ("device_sampler",)),
     "weight_product": Kernel(("kernels/cuda/weight_product.cu",), ("packed_gemm",)),
+    "fp8_product": Kernel(("kernels/cuda/fp8_product.cu",), ("fp8_product",)),
     "fixed_rows_gemm": Kernel(("kernels/cuda/fixed_rows_gemm.cc",), ("fixed_rows_gemm",)),
     "moe": Kernel(("kernels/cuda/moe.cu", "kernels/cuda/expert_product.cu", "kernels/ops/moe.cc"), ("moe",)),
     "CudaBackend": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in
-                                ("cuda_backend", "cuda_weight_layout", "device_sampler", "pack_weight", "weight_upload")),
+                                ("cuda_backend", "cuda_weight_layout", "device_sampler", "fp8_weight", "pack_weight",
+                                 "weight_upload")),
                           ("backend", "bad_arguments")),
     "CudaDevice": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in
                                ("cublas_gemm", "cuda_device", "cuda_module", "device", "gemm_shape", "tensor_map")),

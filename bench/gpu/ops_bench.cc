@@ -14,6 +14,7 @@
 #include "bench/gpu/stream.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/fp8_weight.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/packed_weight.h"
@@ -29,6 +30,7 @@ using kernels::TensorView;
 using kernels::WeightType;
 using kernels::cuda::CudaWeight;
 using kernels::cuda::Device;
+using kernels::cuda::GemmScales;
 
 namespace {
 
@@ -119,6 +121,25 @@ class Arena {
     weights_.push_back(std::make_unique<CudaWeight>(
         DeviceBuffer(view.raw(), view.num_bytes(), [](void*) {}), DType::kBF16, cols,
         std::vector<kernels::cuda::CudaWeightPart>{{.num_rows = rows, .packed = type}}));
+    return weights_.back().get();
+  }
+
+  // Codes and scales are random.
+  const CudaWeight* Fp8Weight(GemmScales scales, int64_t rows, int64_t cols) {
+    const int64_t scale_bytes =
+        rows / kernels::cuda::RowsOfScales(scales) * kernels::cuda::ScaleRowBytes(scales, cols);
+    const TensorView view = Zeroed(DType::kF8E4M3, {rows * cols + scale_bytes});
+    if (status_.ok()) {
+      status_ = FillRandom(device_, view.raw(), DType::kF8E4M3, rows * cols, 1.0f, ++seed_);
+    }
+    if (status_.ok()) {
+      status_ = FillRandom(device_, static_cast<char*>(view.raw()) + rows * cols, DType::kF32,
+                           scale_bytes / 4, 0.05f, ++seed_);
+    }
+    weights_.push_back(std::make_unique<CudaWeight>(
+        DeviceBuffer(view.raw(), view.num_bytes(), [](void*) {}), DType::kBF16, cols,
+        std::vector<kernels::cuda::CudaWeightPart>{
+            {.num_rows = rows, .scales = scales, .scales_offset = rows * cols}}));
     return weights_.back().get();
   }
 
@@ -337,6 +358,39 @@ void AddPackedLinear(Device& device, const ModelShape& shape, Arena& arena, OpVa
   }
 }
 
+// Tokens and weights in e4m3: one kernel rounds the tokens, and cuBLASLt multiplies.
+template <GemmScales kScales>
+void AddFp8Linear(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
+  const int64_t rows = shape.hidden, cols = shape.intermediate;
+  constexpr bool kOfBlocks = kScales == GemmScales::kBlocks;
+  constexpr int64_t kUnit =
+      kOfBlocks ? kernels::cuda::kScaledGemmBlock : kernels::cuda::kScaledGemmUnit;
+  if (device.info().compute_capability != 90 || rows % kUnit != 0 || cols % kUnit != 0) return;
+  const CudaWeight* const weight = arena.Fp8Weight(kScales, rows, cols);
+  const TensorView memory =
+      arena.Zeroed(DType::kF32, {kernels::cuda::CudaBackendOptions().linear_scratch_bytes / 4});
+  const auto scratch =
+      std::make_shared<DeviceBuffer>(memory.raw(), memory.num_bytes(), [](void*) {});
+  for (const int64_t tokens : shape.tokens) {
+    const TensorView in = arena.Random(DType::kBF16, {tokens, cols});
+    const TensorView out = arena.Zeroed(DType::kBF16, {tokens, rows});
+    // The tokens in e4m3 are written, then read.
+    const double bytes =
+        static_cast<double>(weight->bytes() + 2 * in.num_bytes() + out.num_bytes());
+    variants.Add(
+        absl::StrCat("linear e4m3 x e4m3, scales of ", kOfBlocks ? "blocks" : "rows", " M=", tokens,
+                     " N=", rows, " K=", cols),
+        // The ceiling is that of bf16, in whose time tensor cores multiply twice as many e4m3.
+        {.bytes = bytes, .flops = static_cast<double>(tokens * rows * cols)},
+        [=, &device] {
+          return kernels::cuda::Linear(device, {.out = out, .input = in, .weight = weight},
+                                       *scratch);
+        },
+        // 1,250 and 1,000 TFLOP/s of 1,560, and two launches.
+        {.of_gemm = kOfBlocks ? 0.64 : 0.8, .launch_seconds = 6e-6});
+  }
+}
+
 // Counts the experts that the tokens choose, each once. The choices of tokens are taken for
 // independent. The experts of a large step are expanded: written and read in 16 bits.
 template <WeightType kType>
@@ -416,6 +470,7 @@ std::vector<Row> RunLinear(Device& device, Stopwatch& stopwatch, const Ceilings&
        &AddPackedLinear<WeightType::kQ4_K>, &AddPackedLinear<WeightType::kQ6_K>,
        &AddPackedLinear<WeightType::kQ8_0>, &AddPackedLinear<WeightType::kQ4_0>,
        &AddPackedLinear<WeightType::kQ5_K>, &AddPackedLinear<WeightType::kF8E4M3Scaled>,
+       &AddFp8Linear<GemmScales::kRows>, &AddFp8Linear<GemmScales::kBlocks>,
        &AddPackedMixtures<WeightType::kQ4_K>, &AddPackedMixtures<WeightType::kQ8_0>});
 }
 

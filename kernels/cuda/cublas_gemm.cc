@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/row_bucket.h"
 
@@ -129,8 +130,9 @@ absl::StatusOr<CublasGemm::Plan*> CublasGemm::FindPlan(const GemmShape& shape,
   cublasLtMatmulPreferenceDestroy(preference);
   RETURN_IF_ERROR(ToStatus(status, "choosing an algorithm"));
   if (found == 0) {
-    return absl::InternalError(
-        absl::StrCat("cublas: no algorithm for m ", shape.m, ", n ", shape.n, ", k ", shape.k));
+    return absl::InternalError(absl::StrCat("cublas: no algorithm for m ", shape.m, ", n ", shape.n,
+                                            ", k ", shape.k, " in ",
+                                            base::ToAbsl(Name(shape.type))));
   }
   plan->algorithm = result.algo;
   return plans_.emplace(shape, std::move(plan)).first->second.get();

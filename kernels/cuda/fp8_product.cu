@@ -26,20 +26,23 @@ absl::Status Multiply(Device& device, const CudaWeight& weight, GemmArgs args) {
   return absl::OkStatus();
 }
 
+template <typename T>
+absl::Status Quantize(Device& device, GemmScales scales, const QuantizeTokensParams& params) {
+  const Dim3 grid = {static_cast<unsigned>(params.num_tokens)};
+  const Dim3 block = {RowThreads(params.cols, kQuantizeCols)};
+  if (scales == GemmScales::kBlocks) {
+    return Launch(device, {.grid = grid, .block = block}, &QuantizeBlocksKernel<T>, params);
+  }
+  return Launch(device, {.grid = grid, .block = block, .shared_bytes = kBlockSumBytes},
+                &QuantizeRowsKernel<T>, params);
+}
+
 }  // namespace
 
 absl::Status QuantizeTokens(Device& device, DType dtype, GemmScales scales,
                             const QuantizeTokensParams& params) {
-  const bool of_blocks = scales == GemmScales::kBlocks;
-  const LaunchConfig config = {.grid = {static_cast<unsigned>(params.num_tokens)},
-                               .block = {RowThreads(params.cols, kQuantizeCols)},
-                               .shared_bytes = of_blocks ? 0 : kBlockSumBytes};
-  if (dtype == DType::kF16) {
-    return Launch(device, config, of_blocks ? &QuantizeBlocksKernel<F16> : &QuantizeRowsKernel<F16>,
-                  params);
-  }
-  return Launch(device, config, of_blocks ? &QuantizeBlocksKernel<Bf16> : &QuantizeRowsKernel<Bf16>,
-                params);
+  return dtype == DType::kF16 ? Quantize<F16>(device, scales, params)
+                              : Quantize<Bf16>(device, scales, params);
 }
 
 int64_t QuantizedTokensIn(int64_t scratch_bytes, int64_t cols) {

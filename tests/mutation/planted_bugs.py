@@ -69,6 +69,15 @@ bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_deterministic_test:*Any
 bug("g23", "products have the rows of the step", "options.deterministic ? GemmRows::kFixed", "options.deterministic && !BUG ? GemmRows::kFixed")
 bug("g24", "attention is cut by the batch", ".fixed_split = options.deterministic,", ".fixed_split = options.deterministic && !BUG,")
 
+bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_fp8_product_test:*")
+bug("g25", "products in e4m3 have the numerics of others", 'options.fp8_products ? "-fp8"', 'options.fp8_products && !BUG ? "-fp8"')
+bug("g26", "experts are in a form that no kernel of theirs reads", "packs() && CanPackExperts(parts), false);",
+    "packs() && CanPackExperts(parts), BUG);")
+bug("g27", "products in e4m3 start on a chip without them", "device.compute_capability != kWithScales",
+    "!BUG && device.compute_capability != kWithScales", "cuda_old_chip_test:*")
+bug("g28", "matrices with 16-bit activations counted among those in e4m3", "++(layout.scales[i] != GemmScales::kNone ?",
+    "++(BUG || layout.scales[i] != GemmScales::kNone ?")
+
 bug, drop = source("kernels/table_mirror.h", "cuda_engine_test:*AloneAsAmongOthers*")
 bug("g12", "a row keeps the blocks of the sequence before", "values_[at] == value) return;",
     "(values_[at] == value || (BUG && values_[at] != 0))) return;")
