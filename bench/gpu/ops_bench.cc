@@ -17,6 +17,7 @@
 #include "kernels/cuda/fp8_weight.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/packed_choice.h"
 #include "kernels/cuda/packed_weight.h"
 #include "kernels/cuda/weight_product.h"
 

@@ -76,7 +76,8 @@ ncu_cases=(
   "Fp8AttnKernel decode decode 64x8192 32/8 d128 bs16 fp8"
   "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16"
   "PrefillAttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16 wgmma"
-  "PackedGemmKernel linear linear Q4_K M=1 N=4096 K=14336")
+  "PackedGemmKernel linear linear Q4_K M=1 N=4096 K=14336"
+  "PackedBatchGemmKernel linear linear Q4_K M=64 N=4096 K=14336")
 
 die() { echo "run_all.sh: $*" >&2; exit 3; }
 # The server and the client need gRPC, without which the last three phases are skipped.

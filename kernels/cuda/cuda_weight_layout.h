@@ -30,8 +30,8 @@ struct CudaWeightLayout {
 CudaWeightLayout LayOut(std::span<const WeightView> views, DType dtype, bool packs,
                         bool keeps_e4m3 = false);
 
-// The rows of a packed expert are a multiple of this, and so are the rows of its gate and of up, so
-// that each begins with a group. Two groups, because a view may hold both gate and up.
+// The rows of a view with packed experts are a multiple of this: two groups, as a block of their
+// kernel has. A view may hold both gate and up, which then have a multiple of 16 each.
 inline constexpr int64_t kExpertRows = 32;
 
 // Returns true if the experts of a mixture can be packed. Their kernel wants matrices of one type,

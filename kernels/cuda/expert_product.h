@@ -16,8 +16,8 @@ struct GroupedGemmParams;
 
 // Enqueues the products of `num_rows` rows, gated or not. The weight decides `params.weight` and
 // the dtype, and `params.out_cols` is that of `params.cols`, so these are not read. A weight has
-// one part. If it is packed, `params.cols` is a multiple of 32, and the input and `scratch`
-// are at multiples of 16 bytes.
+// one part. If it is packed, `params.cols` is a multiple of 32, or of 16 if gated, and the input
+// and `scratch` are at multiples of 16 bytes.
 //
 // Packed matrices are read again for every 16 rows of a group (packed_grouped_gemm.cuh), or they
 // are expanded: written to `scratch` in 16 bits, as many columns or experts at a time as fit, and

@@ -8,6 +8,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/moe_routing.cuh"
+#include "kernels/cuda/packed_weight.h"
 #include "kernels/cuda/row_launch.h"
 #include "kernels/cuda/weight_product.h"
 
@@ -161,8 +162,9 @@ absl::Status CheckWeights(const MoeArgs& args) {
     if (!of_device.is_packed()) continue;
     RETURN_IF_ERROR(CheckAligned({{"input", &args.input}}));
     if (weight == args.router) continue;
-    const int64_t rows = weight == args.up ? IntermediateSize(args) : args.out.dim(1);
-    if (of_device.parts().size() > 1 || rows % kExpertRows != 0) {
+    const bool aligned = weight == args.up ? IntermediateSize(args) % kGroupRows == 0
+                                           : args.out.dim(1) % kExpertRows == 0;
+    if (of_device.parts().size() > 1 || !aligned) {
       return WantGot(what, "a weight of Backend::PrepareMoeWeight", "another packed one");
     }
   }

@@ -1,7 +1,8 @@
 #pragma once
 
 // The grouped GEMM of grouped_gemm.cuh for packed weights (packed_weight.h). The matrices of the
-// groups follow one another in one packed weight. The columns of `out` are a multiple of 32.
+// groups follow one another in one packed weight. The columns of `out` are a multiple of 32, or of
+// 16 if gated.
 //
 // A block multiplies up to 8 or 16 rows of a group by 32 rows of its matrix, as in packed_gemm.cuh.
 // If gated, these are 16 rows of the gate and the same 16 rows of up. A group of more rows has

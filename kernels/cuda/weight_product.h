@@ -9,7 +9,6 @@
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/fixed_rows_gemm.h"
-#include "kernels/cuda/packed_choice.h"
 
 namespace quire::kernels::cuda {
 

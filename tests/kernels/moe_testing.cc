@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <numeric>
 
@@ -128,9 +129,17 @@ Exact PlusBias(Exact exact, const std::vector<float>& bias, int64_t at) {
 
 TestMixture::Prepared TestMixture::Prepare(kernels::Backend& backend) const {
   std::vector<WeightView> up, down;
+  std::deque<std::vector<std::byte>> fused;
   for (size_t e = 0; e < gates_.size(); ++e) {
-    up.push_back(gates_[e].view);
-    up.push_back(ups_[e].view);
+    const WeightView gate = gates_[e].view;
+    if (shape_.fused) {
+      std::vector<std::byte>& bytes = fused.emplace_back(gate.bytes.begin(), gate.bytes.end());
+      bytes.insert(bytes.end(), ups_[e].view.bytes.begin(), ups_[e].view.bytes.end());
+      up.push_back({gate.type, 2 * gate.rows, gate.cols, bytes});
+    } else {
+      up.push_back(gate);
+      up.push_back(ups_[e].view);
+    }
     down.push_back(downs_[e].view);
   }
   // Each view was made before its TestWeight was moved. The view is still valid, because moving a

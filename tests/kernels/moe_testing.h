@@ -26,6 +26,7 @@ struct MixtureShape {
   // The limit of kClampedSiluMul. 0 means that the activation is kSiluMul.
   float limit = 0.0f;
   std::optional<kernels::WeightType> down_type;  // none: the type of the other weights
+  bool fused = false;                            // true: the gate and up of an expert are one part
 };
 
 // The weights of a mixture, as a file stores them. The router's weights are float32 if `type` is

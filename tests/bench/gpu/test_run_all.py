@@ -167,7 +167,8 @@ esac
         self.assertEqual([(line["kernel"], line["case"].split()[0]) for line in self.lines("ncu")],
                          [("AttnKernel", "decode"), ("AttnMergeKernel", "decode"), ("Fp8AttnKernel", "decode"),
                           ("AttnKernel", "prefill"),
-                          ("PrefillAttnKernel", "prefill"), ("PackedGemmKernel", "linear")])
+                          ("PrefillAttnKernel", "prefill"), ("PackedGemmKernel", "linear"),
+                          ("PackedBatchGemmKernel", "linear")])
         self.assertIn("| 93.5 % |", (self.out / "performance.md").read_text())
         self.script(self.tools / "ncu", "#!/bin/bash\nexit 1\n")
         self.assertIn("failed: ncu", self.run_all("--phase", "ncu").stdout)

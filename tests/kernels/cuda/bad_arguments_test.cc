@@ -332,7 +332,7 @@ TEST_F(BadArgumentsTest, OfMoe) {
   EXPECT_THAT(std::string(Moe(*device_, good, small).message()), HasSubstr("at most 64 bytes"));
   EXPECT_EQ(num_enqueued_, 0);
 
-  // Experts of 32 hidden units, packed. The others have 48 hidden units, or their rows are not
+  // Experts of 32 hidden units, packed. The others have 40 hidden units, or their rows are not
   // together.
   const auto packed = [&](int64_t cols, std::vector<CudaWeightPart> parts) {
     for (CudaWeightPart& part : parts) part.packed = WeightType::kQ8_0;
@@ -345,7 +345,7 @@ TEST_F(BadArgumentsTest, OfMoe) {
   const CudaWeight up_of_two_parts =
       packed(32, {{.num_rows = 128}, {.first_row = 128, .num_rows = 128, .offset = 1 << 18}});
   const CudaWeight packed_down = packed(32, {{.num_rows = 128}});
-  const CudaWeight up_of_48 = packed(32, {{.num_rows = 384}}), down_of_48 = Weight(kBF16, 128, 48);
+  const CudaWeight up_of_40 = packed(32, {{.num_rows = 320}}), down_of_40 = Weight(kBF16, 128, 40);
   const Args with_packed = {.out = View(kBF16, {2, 32}, 1024),
                             .input = View(kBF16, {2, 32}),
                             .router = &bf16_router,
@@ -357,8 +357,8 @@ TEST_F(BadArgumentsTest, OfMoe) {
               {{kWant, Set(&Args::up, &up_of_two_parts)},
                {kWant,
                 [&](Args& a) {
-                  a.up = &up_of_48;
-                  a.down = &down_of_48;
+                  a.up = &up_of_40;
+                  a.down = &down_of_40;
                 }},
                {"input: want memory at a multiple of 16 bytes, got 8",
                 Set(&Args::input, View(kBF16, {2, 32}, 8))},

@@ -16,6 +16,7 @@
 #include "kernels/cuda/cuda_weight_layout.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pack_weight.h"
+#include "kernels/cuda/packed_choice.h"
 #include "kernels/cuda/packed_weight.h"
 #include "kernels/cuda/weight_product.h"
 #include "kernels/quant/dequantize.h"
