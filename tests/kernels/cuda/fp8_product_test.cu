@@ -550,7 +550,7 @@ TEST(Fp8ProductLimitsTest, ProductsThatCannotRunAreRefusedBeforeTheyStart) {
                           {{.num_rows = 16, .scales = GemmScales::kRows, .scales_offset = 1024}});
   const DeviceBuffer scratch = *device->Allocate(4096);
   const auto error = [&](const GemmArgs& args, const ProductScratch& of) {
-    return std::string(CheckWeightProduct(weight, args, 1, of).message());
+    return std::string(CheckWeightProduct(*device, weight, args, 1, of).message());
   };
   const GemmArgs args = {.a = scratch.data(), .lda = 64, .ldd = 16};
   EXPECT_EQ(error(args, {.memory = scratch.data(), .bytes = 256 + 68}), "");
