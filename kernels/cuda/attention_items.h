@@ -53,20 +53,27 @@ struct AttentionMerge {
 
 // The possible numbers of row tiles with which AttnKernel (paged_attention.cuh) processes an item.
 // A row tile has up to 16 rows.
-inline constexpr int32_t kAttentionRowTiles[] = {1, 2, 4};
+inline constexpr int32_t kAttentionRowTiles[] = {1, 2, 4, 8};
+// The most rows of an item of AttnKernel: of a decode, or where there are no wide items, and of a
+// wide item.
 inline constexpr int32_t kMostItemRows = 64;
+inline constexpr int32_t kMostWideItemRows = 128;
 // The row tiles of an item of PrefillAttnKernel (prefill_attention.cuh), which processes chunks of
 // prompts on devices that have it.
 inline constexpr int32_t kPrefillRowTiles = 8;
 
-// Returns the smallest element of kAttentionRowTiles whose tiles hold the rows of an item, of which
-// it has at most kMostItemRows. Heads wider than 128 need at least two row tiles: with one, each of
-// the four warps of a block would get only 8 of the 32 keys of a tile, and a warp needs 16
-// (AttnShape).
+// Returns the smallest element of kAttentionRowTiles whose tiles hold the rows of an item. Heads
+// wider than 128 need at least two row tiles: with one, each of the four warps of a block would get
+// only 8 of the 32 keys of a tile, and a warp needs 16 (AttnShape).
 constexpr int32_t ItemRowTiles(int32_t num_rows, int32_t head_dim) {
   if (num_rows <= 16 && head_dim <= 128) return 1;
-  return num_rows <= 32 ? 2 : 4;
+  return num_rows <= 32 ? 2 : num_rows <= kMostItemRows ? 4 : 8;
 }
+
+// Returns true if there are items of more than kMostItemRows rows (attn_wide.cuh), if the pattern
+// has no holes and the cache has 16 bits. At larger head_dims, the output of two row tiles does not
+// fit in the registers of a warp.
+constexpr bool HasWideItems(int64_t head_dim) { return head_dim <= 96 || head_dim == 128; }
 
 // Returns the number of keys that a thread block of AttnKernel loads as one tile. Wide heads have
 // fewer keys per tile, so that all pipeline stages fit into shared memory, and the scores into

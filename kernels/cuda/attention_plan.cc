@@ -13,8 +13,8 @@ namespace {
 
 using base::CeilDiv;
 
-// Returns the most rows of a unit that AttnKernel computes.
-int32_t MostUnitRows(int32_t head_dim, const AttentionPlanOptions& options) {
+// Returns the most rows of a decode's unit and, with a fixed split, of every unit.
+int32_t MostDecodeRows(int32_t head_dim, const AttentionPlanOptions& options) {
   return options.fixed_split ? 16 * ItemRowTiles(1, head_dim) : kMostItemRows;
 }
 
@@ -44,7 +44,7 @@ int32_t NumTiles(const AttentionItem& item, int32_t tile_keys) {
 int64_t MostPieces(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
   // A unit has up to unit_rows queries, the first of which sees up to MostKept keys. Such a run of
   // keys may begin and end inside a piece.
-  const int64_t unit_rows = MostUnitRows(args.heads.value_dim, options);
+  const int64_t unit_rows = MostDecodeRows(args.heads.value_dim, options);
   const int64_t seen = args.pattern.MostKept(args.most_context_len) + unit_rows;
   const int64_t keys = options.fixed_split_keys;
   return std::min(CeilDiv(args.most_context_len, keys), CeilDiv(seen, keys) + 1);
@@ -53,7 +53,7 @@ int64_t MostPieces(const AttentionPlanArgs& args, const AttentionPlanOptions& op
 // LargestPlan for a fixed split.
 PlanSizes LargestFixedSplit(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
   const int64_t group = args.heads.num_heads / args.heads.num_kv_heads;
-  const int64_t unit_rows = MostUnitRows(args.heads.value_dim, options);
+  const int64_t unit_rows = MostDecodeRows(args.heads.value_dim, options);
   const int64_t pieces = MostPieces(args, options);
   const int64_t units =
       args.heads.num_kv_heads * (args.most_seqs + CeilDiv(args.most_tokens * group, unit_rows));
@@ -91,7 +91,7 @@ PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions&
     sizes.block_starts += grid_size + 1;
     sizes.partial_rows += 2 * most_cuts * most_rows;
   };
-  add_part(kMostItemRows, options.grid_size);
+  add_part(options.wide_items ? kMostWideItemRows : kMostItemRows, options.grid_size);
   if (options.prefill_grid_size > 0) add_part(16 * kPrefillRowTiles, options.prefill_grid_size);
   if (options.shares_keys && SharedUnits::Supports(args.key())) {
     // A decode's row has a partial result in its own unit and one in a shared unit, cut or not.
@@ -146,7 +146,7 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   shared_.Clear();
   SetStep(args);
   fixed_launches_ = args.fixed_launches;
-  most_unit_rows_ = MostUnitRows(value_dim(), options);
+  most_decode_rows_ = MostDecodeRows(value_dim(), options);
   if (options.shares_keys && SharedUnits::Supports(args.key())) shared_.Build(args);
   if (fixed_launches_ && !args.pattern.has_holes() && shared_.empty()) {
     return SizeDecodes(args, options);
@@ -186,7 +186,7 @@ absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanArgs& args,
                                             const AttentionPlanOptions& options) {
   const int32_t tile_keys = AttentionTileKeys(value_dim());
   DecodePlan& plan = decodes_.emplace(DecodePlan{
-      .units = {.num_kv_heads = num_kv_heads(), .group = group(), .most_rows = most_unit_rows_},
+      .units = {.num_kv_heads = num_kv_heads(), .group = group(), .most_rows = most_decode_rows_},
       .grid_size = options.grid_size,
       .fixed_split_tiles = options.fixed_split ? PieceTiles(value_dim(), options) : 0});
   int64_t num_items = 0, num_partial_items = 0;
@@ -240,7 +240,7 @@ void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, int64_t
 
 int32_t CudaAttentionPlan::most_merge_rows() const {
   if (decodes_) return decodes_->units.rows();
-  if (fixed_launches_) return std::min(group(), most_unit_rows_);  // a sequence has group() rows
+  if (fixed_launches_) return std::min(group(), most_decode_rows_);  // a sequence has group() rows
   int32_t rows = 0;
   for (const AttentionMerge& merge : merges_) rows = std::max(rows, merge.num_rows);
   return rows;
@@ -269,13 +269,20 @@ bool CudaAttentionPlan::IsPrefill(int64_t seq, const AttentionPlanOptions& optio
   return options.prefill_grid_size > 0 && query_len(seq) > 1 && num_rows > kMostItemRows;
 }
 
+int32_t CudaAttentionPlan::MostRows(int64_t seq, bool prefill,
+                                    const AttentionPlanOptions& options) const {
+  if (prefill) return 16 * kPrefillRowTiles;
+  const bool wide = options.wide_items && !options.fixed_split && query_len(seq) > 1;
+  return wide ? kMostWideItemRows : most_decode_rows_;
+}
+
 std::vector<AttentionItem> CudaAttentionPlan::Units(bool prefill,
                                                     const AttentionPlanOptions& options) {
-  const int32_t most_rows = prefill ? 16 * kPrefillRowTiles : most_unit_rows_;
   std::vector<AttentionItem> units;
   for (int64_t seq = 0; seq < num_seqs(); ++seq) {
     const int32_t num_rows = query_len(seq) * group();
     if (num_rows == 0 || IsPrefill(seq, options) != prefill) continue;
+    const int32_t most_rows = MostRows(seq, prefill, options);
     const int32_t first_position = context_len(seq) - query_len(seq);
     for (int32_t kv_head = 0; kv_head < num_kv_heads(); ++kv_head) {
       for (int32_t first_row = 0; first_row < num_rows; first_row += most_rows) {

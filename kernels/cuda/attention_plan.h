@@ -58,8 +58,10 @@ struct AttentionPlanOptions {
   // The most partial rows of a part with a fixed split, unless its only unit has more. Their pieces
   // of 16 rows or fewer keep 264 blocks busy for 31 pieces each.
   int64_t part_rows = 1 << 17;
-  // Blocks of PrefillAttnKernel that run at once. 0: there is no such kernel for the layer, and no
-  // item has more than 64 rows.
+  // If true, items of sequences with more than one query have up to kMostWideItemRows rows. Ignored
+  // with fixed_split.
+  bool wide_items = false;
+  // Blocks of PrefillAttnKernel that run at once. 0: there is no such kernel for the layer.
   int32_t prefill_grid_size = 0;
   // If false, shared keys are read for each sequence. Not allowed with fixed_split, because cuts
   // would depend on the batch.
@@ -130,6 +132,8 @@ class CudaAttentionPlan final : public AttentionPlan {
   // whatever its number of heads: its time is that of reading the keys, and its plan is made on the
   // device.
   bool IsPrefill(int64_t seq, const AttentionPlanOptions& options) const;
+  // Returns the most rows of a unit of a sequence.
+  int32_t MostRows(int64_t seq, bool prefill, const AttentionPlanOptions& options) const;
   // Returns the units of all sequences for which IsPrefill is `prefill`. Each unit is returned as
   // one item with all its keys.
   std::vector<AttentionItem> Units(bool prefill, const AttentionPlanOptions& options);
@@ -164,7 +168,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   SharedUnits shared_;
   int32_t num_partial_rows_ = 0;
   int32_t next_partial_row_ = 0;  // of the part that is being made
-  int32_t most_unit_rows_ = 0;    // of AttnKernel
+  int32_t most_decode_rows_ = 0;  // of a unit
   bool fixed_launches_ = false;
 };
 

@@ -53,9 +53,12 @@ struct alignas(4 * kCount) LaneFloats {
 // output.
 template <typename Shape>
 struct AttnPlace {
-  int lane = static_cast<int>(threadIdx.x) % 32;
-  int row_warp = static_cast<int>(threadIdx.x) / 32 % Shape::kWarpsForRows;
-  int key_warp = static_cast<int>(threadIdx.x) / 32 / Shape::kWarpsForRows;
+  // Opaque, so that what follows from it is computed anew for each item, and no register holds it
+  // while the block processes an item of another size.
+  int thread = Opaque(static_cast<int>(threadIdx.x));
+  int lane = thread % 32;
+  int row_warp = thread / 32 % Shape::kWarpsForRows;
+  int key_warp = thread / 32 / Shape::kWarpsForRows;
 
   // The first row of the lane, among the rows of an item.
   __device__ __forceinline__ int row() const { return row_warp * 16 + lane / 4; }

@@ -45,6 +45,7 @@ struct TileLoader {
   static constexpr int kRowsPerLookup = std::max(16, kRowsApart);
   static constexpr int kLookups = Shape::kKeys / kRowsPerLookup;
 
+  int thread;            // of the block
   const int32_t* table;  // the blocks of the item's sequence
   const T* keys;         // of the item's head in block 0
   uint32_t block_bytes;  // from one block of the cache to the next
@@ -55,8 +56,8 @@ struct TileLoader {
   // Copies the tile whose first key is `tile_begin`. Rows outside [key_begin, key_end) become
   // zeros: their blocks may be gone, and their weights of 0 must not meet NaN.
   __device__ __forceinline__ void Load(int tile_begin, int stage) const {
-    const int row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
-    const int chunk = static_cast<int>(threadIdx.x) % kThreadsPerRow;
+    const int row = thread / kThreadsPerRow;
+    const int chunk = thread % kThreadsPerRow;
     if (chunk >= kChunks) return;
     // All lookups come first, so that they wait for memory together. Past the last key, the table
     // may end.

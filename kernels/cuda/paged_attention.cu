@@ -120,6 +120,7 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   options.grid_size = uploaded.grid_size;
   const bool has_prefill = prefill_ == PrefillAttention::kWgmma && !fp8 &&
                            !args.pattern.has_holes() && FindPrefill<Bf16>(head_dim) != nullptr;
+  options.wide_items = !fp8 && !args.pattern.has_holes() && HasWideItems(head_dim);
   options.prefill_grid_size = has_prefill ? device_.info().num_sms : 0;
   if (is_first && args.most_seqs > 0) {
     RETURN_IF_ERROR(Reserve(LargestPlan(args, options), head_dim, uploaded));
@@ -268,7 +269,8 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
   RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache.keys, 16));
   RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache.values, 16));
   const DType cache_dtype = args.kv_cache.dtype();
-  RETURN_IF_ERROR(CheckAligned("query", args.query, cache_dtype == DType::kF8E4M3 ? 8 : 4));
+  // Queries of wide items are copied by 16 bytes, and those of an fp8 cache are loaded by 8.
+  RETURN_IF_ERROR(CheckAligned("query", args.query, cache_dtype == DType::kF8E4M3 ? 8 : 16));
   RETURN_IF_ERROR(CheckAligned("out", args.out, 8));
   const int64_t block_bytes = args.kv_cache.block_stride() * SizeOf(cache_dtype);
   if (block_bytes % 16 != 0 || block_bytes > kMostBlockBytes) {
@@ -285,7 +287,6 @@ template <typename T>
 absl::Status PagedAttentionOp::LaunchPrefill(const PagedAttentionArgs& args,
                                              const UploadedPlan::Part& part,
                                              const AttnParams<T>& params) {
-  RETURN_IF_ERROR(CheckAligned("query", args.query, 16));
   const CacheView& cache = args.kv_cache;
   const PrefillInstance<T>* const instance = FindPrefill<T>(cache.key_dim());
   const auto box_keys = static_cast<int32_t>(std::min(cache.block_size(), instance->tile_keys));

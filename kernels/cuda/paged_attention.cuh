@@ -6,11 +6,12 @@
 // the block. cp.async copies the keys and values of an item to shared memory in tiles
 // (attn_tiles.cuh). A warp keeps 16 rows of Q, their scores and their output in registers.
 //
-// An item has up to 1, 2 or 4 tiles of 16 rows (ItemRowTiles). The kernel has code of its own for
-// each of these sizes, so that one launch processes all items of a step:
+// An item has up to 1, 2, 4 or 8 tiles of 16 rows (ItemRowTiles). The kernel has code of its own
+// for each of these sizes, so that one launch processes all items of a step:
 //   1: all four warps have the same rows. Each takes a quarter of the keys of every tile.
 //   2: two warps have the same rows. Each takes half of the keys of every tile.
 //   4: each warp has different rows and takes all keys of every tile.
+//   8: the same with two row tiles a warp (attn_wide.cuh).
 // Warps that have the same rows add up their results in shared memory at the end of an item.
 //
 // Each instance exists with and without lists of tiles. With lists, an item reads the tiles that
@@ -23,6 +24,8 @@
 //
 // resources.tsv has the instructions that a warp executes for a tile without a mask and soft cap.
 
+#include <type_traits>
+
 #include "kernels/cuda/attn_exchange.cuh"
 #include "kernels/cuda/attn_keys.cuh"
 #include "kernels/cuda/attn_params.h"
@@ -30,6 +33,7 @@
 #include "kernels/cuda/attn_rows.cuh"
 #include "kernels/cuda/attn_softmax.cuh"
 #include "kernels/cuda/attn_tiles.cuh"
+#include "kernels/cuda/attn_wide.cuh"
 #include "kernels/cuda/primitives.cuh"
 
 namespace quire::kernels::cuda {
@@ -37,13 +41,14 @@ namespace quire::kernels::cuda {
 // Processes one work item. All threads of the block must call this function. Cache is the type of
 // the cache's elements: T, or E4M3.
 template <typename T, int kHeadDim, int kRowTiles, bool kListed, typename Cache = T>
-__device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const AttentionItem& item) {
+__device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const AttentionItem item) {
   using Shape = AttnShape<kHeadDim, kRowTiles, sizeof(Cache)>;
   using Products = AttnProducts<T, Cache, Shape>;
   constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages;
   const AttnPlace<Shape> at;
   const ItemTiles<kListed> tiles(p.tiles, item, kKeys);
   const TileLoader<Cache, Shape> loader = {
+      .thread = at.thread,
       .table = p.block_table + int64_t{item.seq} * p.max_blocks,
       .keys = static_cast<const Cache*>(p.kv) + item.kv_head * p.head_stride,
       .block_bytes = p.block_bytes,
@@ -102,19 +107,21 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
   }
 }
 
-// Processes the work items of the block.
+// Processes the work items of the block. No register keeps a word of them for later, because the
+// loops over tiles of keys need almost all registers.
 template <typename T, int kHeadDim, bool kListed, typename Cache = T>
 __device__ __forceinline__ void AttendItems(const AttnParams<T>& p) {
-  const int last_item = p.block_starts[blockIdx.x + 1];
-  for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {
-    const AttentionItem item = p.items[i];
-    const int row_tiles = ItemRowTiles(item.num_rows, kHeadDim);
-    if (row_tiles == 4) {
-      AttendItem<T, kHeadDim, 4, kListed, Cache>(p, item);
+  constexpr bool kWide = HasWideItems(kHeadDim) && !kListed && std::is_same_v<Cache, T>;
+  for (int i = p.block_starts[blockIdx.x]; i < p.block_starts[blockIdx.x + 1]; ++i) {
+    const int row_tiles = ItemRowTiles(p.items[i].num_rows, kHeadDim);
+    if (kWide && row_tiles == 8) {
+      if constexpr (kWide) AttendWideItem<T, kHeadDim>(p, i);
+    } else if (row_tiles == 4) {
+      AttendItem<T, kHeadDim, 4, kListed, Cache>(p, p.items[i]);
     } else if (kHeadDim > 128 || row_tiles == 2) {
-      AttendItem<T, kHeadDim, 2, kListed, Cache>(p, item);
+      AttendItem<T, kHeadDim, 2, kListed, Cache>(p, p.items[i]);
     } else if constexpr (kHeadDim <= 128) {
-      AttendItem<T, kHeadDim, 1, kListed, Cache>(p, item);
+      AttendItem<T, kHeadDim, 1, kListed, Cache>(p, p.items[i]);
     }
   }
   GridDependencyLaunch();

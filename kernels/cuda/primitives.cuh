@@ -27,6 +27,7 @@
 //   V LoadReadOnly<V>(const void*);  void StoreVector<V>(void*, V);      4, 8 or 16 bytes, aligned
 //   uint32_t AndOr(word, mask, bits)                 (word & mask) | bits, in one instruction
 //   uint32_t SignExtend<0|1>(word)                   bytes 0 and 2, or 1 and 3, each as 16 bits
+//   int Opaque(int)                                  the same, but the compiler does not know that
 //   float Exp2(float), Log2(float), Reciprocal(float);                   approximate: 1 to 4 ulp
 //   T AtomicAdd(T*, T);                              4- or 8-byte integers; orders no other access
 //   CpAsync<4|8|16>(shared, global, valid);  CpAsyncCommit();  CpAsyncWait<groups in flight>();

@@ -84,6 +84,11 @@ __device__ __forceinline__ uint32_t SignExtend(uint32_t word) {
   return result;
 }
 
+__device__ __forceinline__ int Opaque(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 __device__ __forceinline__ float Exp2(float value) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));

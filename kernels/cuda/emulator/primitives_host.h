@@ -75,6 +75,8 @@ uint32_t SignExtend(uint32_t word) {
   return extended(kFirst) | extended(kFirst + 2) << 16;
 }
 
+inline int Opaque(int value) { return value; }
+
 inline float Exp2(float value) { return std::exp2(value); }
 inline float Log2(float value) { return std::log2(value); }
 inline float Reciprocal(float value) { return 1.0f / value; }

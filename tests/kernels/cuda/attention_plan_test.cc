@@ -182,11 +182,12 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
   EXPECT_TRUE(rc::check([] {
     const Lengths lengths = AnyLengths();
     CudaAttentionPlan plan;
-    const bool fixed_split = *rc::gen::arbitrary<bool>();
+    const bool fixed_split = *rc::gen::arbitrary<bool>(), wide = *rc::gen::arbitrary<bool>();
     RC_ASSERT(plan.Build(lengths.Args(), {.grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264),
                                           .fixed_split = fixed_split,
                                           .fixed_split_keys = *rc::gen::element(64, 256, 1024),
-                                          .part_rows = *rc::gen::element(1, 300, 1 << 17)})
+                                          .part_rows = *rc::gen::element(1, 300, 1 << 17),
+                                          .wide_items = wide})
                   .ok());
     // Collects the items of each unit, in the order of the plan. Counts the items that write each
     // partial row before it is merged. Each count must be 1. With a fixed split, the parts share
@@ -218,13 +219,16 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
     RC_ASSERT(num_merged == std::ssize(plan.merges()));
     const int32_t group = lengths.shape.heads.num_heads / lengths.shape.heads.num_kv_heads;
     // The rows of a unit do not depend on the other requests. A unit has as many as an item may
-    // have, and the last one of a request has the rest. With a fixed split, these are the rows of
-    // the smallest row tiles.
-    const int32_t most_rows = fixed_split ? SmallestRows(lengths.shape.heads.value_dim) : 64;
+    // have, and the last one of a request has the rest. Wide items are for more than one query.
+    // With a fixed split, all have the rows of the smallest row tiles.
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
       RC_ASSERT(!part.prefill);
       for (const AttentionItem& item : part.items) {
-        const int32_t rows = lengths.query[static_cast<size_t>(item.seq)] * group;
+        const int32_t queries = lengths.query[static_cast<size_t>(item.seq)];
+        const int32_t rows = queries * group;
+        const int32_t most_rows = fixed_split ? SmallestRows(lengths.shape.heads.value_dim)
+                                  : wide && queries > 1 ? 128
+                                                        : 64;
         RC_ASSERT(item.first_row % most_rows == 0);
         RC_ASSERT(item.num_rows == std::min(most_rows, rows - item.first_row));
       }
@@ -275,6 +279,7 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
         .fixed_split = fixed_split,
         .fixed_split_keys = *rc::gen::element(64, 256),
         .part_rows = *rc::gen::element(1, 300, 3000, 1 << 17),
+        .wide_items = *rc::gen::arbitrary<bool>(),
         .prefill_grid_size = fixed_split ? 0 : *rc::gen::element(0, 5, 132)};
     AttentionPlanArgs args = lengths.Args();
     args.most_context_len = std::ranges::max(lengths.context) + 1;  // that of the decodes below
@@ -313,7 +318,9 @@ TEST(CudaAttentionPlanTest, NoBlockHasMoreThanItsEqualShare) {
     const Lengths lengths = AnyLengths();
     const int32_t grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264);
     CudaAttentionPlan plan;
-    RC_ASSERT(plan.Build(lengths.Args(), {.grid_size = grid_size}).ok());
+    RC_ASSERT(plan.Build(lengths.Args(),
+                         {.grid_size = grid_size, .wide_items = *rc::gen::arbitrary<bool>()})
+                  .ok());
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
       int64_t total = 0, most = 0;
       for (size_t b = 1; b < part.block_starts.size(); ++b) {

@@ -40,7 +40,7 @@ SCALE_UNIT = f"{HERE}/attention_scale_test.cu"
 KERNELS = {
     f"{HERE}/tile_product.cuh": [(f"{HERE}/tile_product_test.cu", "cuda_tile_product_test")],
     **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test")]
-       for part in ("paged_attention", "attn_products", "attn_softmax")},
+       for part in ("paged_attention", "attn_products", "attn_softmax", "attn_wide")},
     f"{CUDA}/attn_rows.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
                               (ATTENTION_UNIT, "cuda_shared_keys_test"),
                               (SCALE_UNIT, "cuda_attention_scale_test")],

@@ -178,7 +178,7 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   ExpectError(bad, "kv_cache: want memory at a multiple of 16 bytes, got 8 past one");
   bad = args_;
   bad.query = TensorView(memory_ + 2, DType::kBF16, {1, 4, 64});
-  ExpectError(bad, "query: want memory at a multiple of 4 bytes, got 2 past one");
+  ExpectError(bad, "query: want memory at a multiple of 16 bytes, got 2 past one");
   bad = args_;
   bad.out = TensorView(memory_ + 4, DType::kBF16, {1, 4, 64});
   ExpectError(bad, "out: want memory at a multiple of 8 bytes, got 4 past one");

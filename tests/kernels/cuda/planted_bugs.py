@@ -4,6 +4,7 @@ HERE = "tests/kernels/cuda"
 CUDA = "kernels/cuda"
 ATTENTION = f"{CUDA}/paged_attention.cuh"
 TILES = f"{CUDA}/attn_tiles.cuh"
+WIDE = f"{CUDA}/attn_wide.cuh"
 PRODUCTS = f"{CUDA}/attn_products.cuh"
 SOFTMAX = f"{CUDA}/attn_softmax.cuh"
 ROWS = f"{CUDA}/attn_rows.cuh"
@@ -221,8 +222,24 @@ PLANTED = [
      "options.fixed_split ? 16 * ItemRowTiles(1, head_dim) : kMostItemRows", "kMostItemRows"),
     ("units that are not merged get no entry in fixed launches", PLAN, "merges_.resize(static_cast<size_t>(num_units));", ""),
     ("the last of 17 rows left out", ITEMS, "num_rows <= 16 && head_dim <= 128", "num_rows <= 17 && head_dim <= 128"),
-    ("the last of 33 rows left out", ITEMS, "num_rows <= 32 ? 2 : 4", "num_rows <= 33 ? 2 : 4"),
-    ("one code for all row tiles", ATTENTION, "ItemRowTiles(item.num_rows, kHeadDim)", "ItemRowTiles(1, kHeadDim)"),
+    ("the last of 33 rows left out", ITEMS, "num_rows <= 32 ? 2", "num_rows <= 33 ? 2"),
+    ("the last of 65 rows left out", ITEMS, "num_rows <= kMostItemRows ? 4 : 8", "num_rows <= kMostItemRows + 1 ? 4 : 8"),
+    ("wide units of decodes", PLAN, "options.wide_items && !options.fixed_split && query_len(seq) > 1", "options.wide_items && !options.fixed_split"),
+    ("wide units of a fixed split", PLAN, "options.wide_items && !options.fixed_split &&", "options.wide_items &&"),
+    ("no memory for the partial rows of wide items", PLAN, "options.wide_items ? kMostWideItemRows : kMostItemRows", "kMostItemRows"),
+    ("queries of the first item of rows", WIDE, "item.first_row + (valid ? row : 0)", "valid ? row : 0"),
+    ("rows of the warp before", WIDE, "thread / 32 * 32 * kHeadDim", "thread / 64 * 64 * kHeadDim"),
+    ("swizzle left out where Q is written", WIDE, "SwizzledChunk<kChunks>(row, chunk) * 8", "chunk * 8"),
+    ("one row tile's queries for both", WIDE, "q_tile + r * 16 * Shape::kHeadDim + at", "q_tile + at"),
+    ("one row tile's weights for both", WIDE, "weights[r][n + i / 2]", "weights[0][n + i / 2]"),
+    ("one row tile's positions for both", WIDE, "rows[r].position[h]", "rows[0].position[h]"),
+    ("one row tile's slopes for both", WIDE, "rows[r].slope", "rows[0].slope"),
+    ("one row tile's distances for both", WIDE, "lane_key - rows[r].position[0]", "lane_key - rows[0].position[0]"),
+    ("one row tile not capped", WIDE, "CapScores(p.scale, p.soft_cap, scores[r])", "CapScores(p.scale, p.soft_cap, scores[0])"),
+    ("tiles at the ends not masked", WIDE, "if (!masked) return;", "return;"),
+    ("the last tile not loaded", WIDE, "i + kStages - 1 < tiles.count()", "i + kStages < tiles.count()"),
+    ("one row tile stored twice", WIDE, "++at.row_warp;", ";"),
+    ("one code for all row tiles", ATTENTION, "ItemRowTiles(p.items[i].num_rows, kHeadDim)", "ItemRowTiles(1, kHeadDim)"),
     ("parts of a fixed split with rows of their own", PLAN, "      next_partial_row_ = 0;\n", ""),
     ("all units of a fixed split in one part", PLAN, "next_partial_row_ + partial_rows > options.part_rows", "false"),
 

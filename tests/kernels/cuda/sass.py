@@ -100,7 +100,8 @@ def loops(blocks: list[Block]) -> dict[int, set[int]]:
 
 
 def hot_loops(blocks: list[Block]) -> list[HotLoop]:
-    """Returns the counts of each hot loop, by ascending number of products. Raises ValueError if a hot loop contains
+    """Returns the counts of each hot loop, by ascending number of products, and of loops with as many, the one with more
+    loads of matrices first. Raises ValueError if a hot loop contains
     another loop, because the turns of that are not known. A loop that waits for an mbarrier (SYNCS) counts as if it did
     not go back."""
     all_loops = loops(blocks)
@@ -109,7 +110,7 @@ def hot_loops(blocks: list[Block]) -> list[HotLoop]:
              and not any(blocks[i].count(*PRODUCTS) for i in body)}
     with_products = {head: body for head, body in all_loops.items() if any(blocks[i].count(*PRODUCTS) for i in body)}
     return sorted((count_loop(blocks, waits, head, body) for head, body in with_products.items()
-                   if not any(other < body for other in with_products.values())), key=lambda loop: loop.tile_hmma)
+                   if not any(other < body for other in with_products.values())), key=lambda loop: (loop.tile_hmma, -loop.tile_ldsm))
 
 
 def count_loop(blocks: list[Block], waits: set[tuple[int, int]], head: int, body: set[int]) -> HotLoop:
