@@ -59,6 +59,10 @@ int64_t ScalesOffset(const CudaWeightPart& part, int64_t offset, int64_t cols) {
 CudaWeightLayout LayOut(std::span<const WeightView> views, DType dtype, bool packs,
                         bool keeps_e4m3) {
   CudaWeightLayout layout;
+  // cuBLASLt writes a part's products at multiples of 16 bytes, which are 8 elements of 16 bits.
+  constexpr int64_t kOutputUnit = 8;
+  keeps_e4m3 &= std::ranges::all_of(
+      views, [](const WeightView& view) { return view.rows % kOutputUnit == 0; });
   std::vector<size_t> part_of_view;
   int64_t rows = 0;
   for (const WeightView& view : views) {

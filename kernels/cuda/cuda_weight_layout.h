@@ -24,7 +24,8 @@ struct CudaWeightLayout {
 
 // Returns the layout of `views`, which must be valid and have equal cols. With `packs`, views whose
 // type has a packed form are packed, and others are of `dtype`. With `keeps_e4m3`, views for which
-// Fp8ScalesOf (fp8_weight.h) finds scales are in e4m3 instead. Views of one form become one part
+// Fp8ScalesOf (fp8_weight.h) finds scales are in e4m3 instead, if all views have rows in multiples
+// of 8. Views of one form become one part
 // where their rows are together: packed rows are in groups of 16, and scales may be for 128 rows,
 // so such a view continues the one before it only if that ends with a whole group.
 CudaWeightLayout LayOut(std::span<const WeightView> views, DType dtype, bool packs,

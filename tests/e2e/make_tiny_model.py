@@ -4,9 +4,9 @@
 usage: make_tiny_model.py FOLDER
 
 It has two layers, hidden size 64, four heads on two KV heads, a byte-level BPE tokenizer and a ChatML
-template. Its weights are float32, or bfloat16 with heads of 64. The context is long, so that a request
-can last as long as a test needs. Its text
-means nothing, but is the same on every machine.
+template. Its weights are float32, or bfloat16 with heads of 64, or the latter with e4m3 in the matrices of
+the layers. The context is long, so that a request can last as long as a test needs. Its text means nothing,
+but is the same on every machine.
 """
 
 import json
@@ -16,7 +16,7 @@ import struct
 import sys
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, FFN = 64, 2, 4, 2, 128
-HEAD_DIMS = {"float32": HIDDEN // HEADS, "bfloat16": 64}
+HEAD_DIMS = {"float32": HIDDEN // HEADS, "bfloat16": 64, "float8": 64}
 CONTEXT = 32768
 MERGES = ["t h", "h e", "i n", "e r", "a n", "Ġ t", "Ġt he", "Ġ a", "o n", "o u", "l l", "Ġ w", "in g"]
 BOS, EOS, IM_START, IM_END = "<s>", "</s>", "<|im_start|>", "<|im_end|>"
@@ -101,13 +101,22 @@ def packed(values: list[float], dtype: str) -> bytes:
 def safetensors(vocab_size: int, dtype: str) -> bytes:
     generator = random.Random(1)
     header, data = {}, bytearray()
+
+    def add(name: str, kind: str, shape: tuple, content: bytes):
+        begin = len(data)
+        data.extend(content)
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [begin, len(data)]}
+
     for name, shape, deviation in tensors(vocab_size, HEAD_DIMS[dtype]):
         count = shape[0] * (shape[1] if len(shape) == 2 else 1)
+        if dtype == "float8" and "layers" in name and len(shape) == 2:
+            # Numbers of codes below 0x7f, which is NaN, have a root mean square of 100.
+            codes = bytes(generator.randrange(127) | generator.choice((0, 128)) for _ in range(count))
+            add(name, "F8_E4M3", shape, codes)
+            add(name + "_scale", "F32", (1,), struct.pack("<f", deviation / 100))
+            continue
         values = [1.0] * count if deviation is None else [generator.gauss(0, deviation) for _ in range(count)]
-        begin = len(data)
-        data += packed(values, dtype)
-        header[name] = {"dtype": {"float32": "F32", "bfloat16": "BF16"}[dtype], "shape": list(shape),
-                        "data_offsets": [begin, len(data)]}
+        add(name, "F32" if dtype == "float32" else "BF16", shape, packed(values, dtype))
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + bytes(data)
@@ -123,9 +132,11 @@ def write(folder: pathlib.Path, dtype: str = "float32") -> None:
         "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIMS[dtype],
         "vocab_size": len(ids), "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False, "mlp_bias": False,
-        "tie_word_embeddings": False, "torch_dtype": dtype,
+        "tie_word_embeddings": False, "torch_dtype": "float32" if dtype == "float32" else "bfloat16",
         "bos_token_id": ids[BOS], "eos_token_id": ids[EOS],
     }
+    if dtype == "float8":
+        config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "dynamic"}
     tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": BOS, "eos_token": EOS,
                         "add_bos_token": True, "add_eos_token": False, "chat_template": CHATML}
     for name, value in [("config.json", config), ("tokenizer.json", tokens),

@@ -45,6 +45,10 @@ class BackendTest(unittest.TestCase):
         server = Server("--backend", "cpu", "--deterministic").ready()
         server.stop()
 
+    def test_products_in_e4m3(self):
+        log = self.serve("float8", "--cuda_fp8_products", numerics="cuda-3-fp8")
+        self.assertIn("INFO engine: matrices in F8_E4M3 are multiplied with activations in F8_E4M3 matrices=14 others=0", log)
+
     def test_products_in_e4m3_of_a_model_that_has_none(self):
         log = self.serve("bfloat16", "--cuda_fp8_products", numerics="cuda-3-fp8")
         self.assertRegex(log, "WARNING engine: cuda_fp8_products does nothing: .* matrices=0 others=0")

@@ -238,6 +238,17 @@ TEST(Fp8WeightTest, ViewsOfOneFormBecomeOnePart) {
   EXPECT_EQ(layout.bytes, parts[4].scales_offset + 48 * 4);
 }
 
+// The products of a part begin at a multiple of 16 bytes only after a whole number of 8 rows.
+TEST(Fp8WeightTest, ViewsBesideOneOfOtherRowsStayPacked) {
+  const TestWeight rows = ScaledWeight(48, 256, 1, 256), odd = ScaledWeight(20, 256, 1, 256);
+  for (const auto& views : {std::vector{rows.view, odd.view}, std::vector{odd.view, rows.view}}) {
+    const CudaWeightLayout layout =
+        LayOut(views, DType::kBF16, /*packs=*/true, /*keeps_e4m3=*/true);
+    EXPECT_EQ(layout.scales, std::vector(2, GemmScales::kNone));
+    EXPECT_EQ(layout.is_packed, std::vector(2, true));
+  }
+}
+
 // A backend that multiplies in e4m3, and counts what it enqueues.
 class Fp8ProductTest : public ::testing::TestWithParam<ThreadOrder> {
  protected:

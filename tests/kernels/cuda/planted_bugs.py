@@ -380,6 +380,7 @@ PLANTED = [
     ("parts one over the other", f"{CUDA}/weight_product.cu", "out + part.first_row * SizeOf(args.output_type)", "out"),
     ("a tensor of a part's first type", f"{CUDA}/cuda_weight_layout.cc", "last.packed != form.packed || ", ""),
     ("parts together that are not", f"{CUDA}/cuda_weight_layout.cc", "last.num_rows % group == 0", "last.num_rows % 8 < 8"),
+    ("products in e4m3 at any address", f"{CUDA}/cuda_weight_layout.cc", "return view.rows % kOutputUnit == 0;", "return view.rows > 0;"),
     ("scales of rows after those of blocks", f"{CUDA}/cuda_weight_layout.cc", " || last.scales != form.scales", ""),
     ("all views' scales at the first's", f"{CUDA}/cuda_weight_layout.cc", "(offset - part.offset) / cols", "int64_t{0}"),
     ("scales over the codes", f"{CUDA}/cuda_weight_layout.cc", "part.scales_offset = base::RoundUp(layout.bytes, kPartAlignment)",
