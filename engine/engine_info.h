@@ -25,6 +25,7 @@ struct EngineConfig {
   std::string cpu_isa = "auto";   // auto | portable | avx2 | avx512 | amx
   std::string cuda_attention = "auto";  // auto | mma | wgmma; kernels/backend_registry.h
   bool cuda_shared_prefix = false;      // kernels/backend_registry.h
+  bool cuda_alibi_skip = false;         // the same; ignored for a model without ALiBi
   bool deterministic = false;           // kernels/backend_registry.h
   int32_t threads = 0;                  // 0: physical cores within affinity and quota
   std::string weights = "packed";       // packed | mapped; both compute the same bits

@@ -54,6 +54,8 @@ struct BackendInfo {
   int64_t memory_bytes = 0;  // of a device, all of it; 0: unknown
   std::string pci_bus_id;    // of a GPU, such as "0000:17:00.0"
   bool records = false;      // true: Record and Replay work, and save the host time
+  // true: attention skips keys by CacheView::key_norms, so a cache should have them.
+  bool keeps_key_norms = false;
 };
 
 class Backend {

@@ -26,6 +26,9 @@ struct BackendOptions {
   std::string cuda_attention = "auto";
   // true: on CUDA, decodes that share many keys read them once (kernels/cuda/shared_units.h).
   bool cuda_shared_prefix = false;
+  // true: on CUDA, attention with ALiBi skips distant keys that provably weigh nothing
+  // (kernels/cuda/attn_horizon.cuh). Only for models with ALiBi.
+  bool cuda_alibi_skip = false;
   // true: on CUDA, the bits of a request do not depend on other requests or on chunks of its
   // prompt. On the CPU they never do.
   bool deterministic = false;

@@ -32,6 +32,11 @@ struct AttentionItem {
   // then the entry first_member + i of the plan's members, and `seq` is one of these sequences.
   int32_t first_member = -1;
 };
+// The ranges of items that blocks of one launch draw (attn_ranges.cuh). All zeros between launches.
+struct AttentionQueue {
+  int32_t num_drawn = 0;
+  int32_t num_left = 0;  // blocks that found no range left
+};
 // A query that reads keys together with queries of other sequences.
 struct SharedMember {
   int32_t token = 0;  // its row in the step's queries

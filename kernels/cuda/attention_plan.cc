@@ -83,6 +83,11 @@ PlanSizes LargestFixedSplit(const AttentionPlanArgs& args, const AttentionPlanOp
 
 }  // namespace
 
+int32_t NumRanges(int32_t row_tiles, const AttentionPlanOptions& options) {
+  constexpr int32_t kOfABlock = 8;
+  return options.grid_size * (options.skips_far_keys ? kOfABlock / row_tiles : 1);
+}
+
 PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
   if (options.fixed_split) return LargestFixedSplit(args, options);
   // A sequence with few rows has one unit in each kv head. All units of other sequences but one
@@ -91,16 +96,18 @@ PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions&
   const int64_t units =
       args.heads.num_kv_heads * (args.most_seqs + CeilDiv(args.most_tokens * group, 64));
   PlanSizes sizes = {.items = units, .merges = units};
-  const auto add_part = [&](int32_t row_tiles, int32_t grid_size) {
-    // Each block but the first may begin with a cut, and a unit that is cut c times has c + 1
+  const auto add_part = [&](int32_t row_tiles, int32_t num_ranges) {
+    // Each range but the first may begin with a cut, and a unit that is cut c times has c + 1
     // pieces.
-    const int64_t most_cuts = grid_size - 1;
+    const int64_t most_cuts = num_ranges - 1;
     sizes.items += most_cuts;
     ++sizes.parts;
-    sizes.block_starts += grid_size + 1;
+    sizes.block_starts += num_ranges + 1;
     sizes.partial_rows += 2 * most_cuts * 16 * row_tiles;
   };
-  for (const int32_t row_tiles : kAttentionRowTiles) add_part(row_tiles, options.grid_size);
+  for (const int32_t row_tiles : kAttentionRowTiles) {
+    add_part(row_tiles, NumRanges(row_tiles, options));
+  }
   if (options.prefill_grid_size > 0) add_part(kPrefillRowTiles, options.prefill_grid_size);
   if (options.shares_keys && SharedUnits::Supports(args.key())) {
     // A decode's row has a partial result in its own unit and one in a shared unit, cut or not.
@@ -123,6 +130,9 @@ absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
   }
   if (options.fixed_split && options.shares_keys) {
     return WantGot("plan", "no shared keys with a fixed split", "both");
+  }
+  if (options.fixed_split && options.skips_far_keys) {
+    return WantGot("plan", "no skipped keys with a fixed split", "both");
   }
   if (options.fixed_split && options.prefill_grid_size > 0) {
     return WantGot("plan", "one kernel for all rows of a fixed split", "a second one for chunks");
@@ -166,6 +176,7 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   }
   AttentionPlanOptions prefill = options;
   prefill.grid_size = options.prefill_grid_size;
+  prefill.skips_far_keys = false;
   RETURN_IF_ERROR(AddParts(kPrefillRowTiles, prefill).status());
   if (!shared_.empty()) {
     for (AttentionMerge& merge : merges_) shared_.Complete(merge);
@@ -202,7 +213,7 @@ absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanArgs& args,
   DecodePlan& plan = decodes_.emplace(DecodePlan{
       .units = {.num_kv_heads = num_kv_heads(), .group = group(), .most_rows = 16 * row_tiles},
       .row_tiles = row_tiles,
-      .grid_size = options.grid_size,
+      .num_ranges = NumRanges(row_tiles, options),
       .fixed_split_tiles = options.fixed_split ? PieceTiles(value_dim(), options) : 0});
   int64_t num_items = 0, num_partial_items = 0;
   if (options.fixed_split) {
@@ -217,9 +228,9 @@ absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanArgs& args,
     num_items = num_items <= most ? most : RoundUpToFewSizes(num_items);
     num_partial_items = num_items;
   } else {
-    // Each block but the first may begin with a cut, and a unit that is cut c times has c + 1
+    // Each range but the first may begin with a cut, and a unit that is cut c times has c + 1
     // pieces.
-    const int64_t most_cuts = options.grid_size - 1;
+    const int64_t most_cuts = plan.num_ranges - 1;
     num_items = num_seqs() * plan.units.per_seq() + most_cuts;
     num_partial_items = 2 * most_cuts;
   }
@@ -236,20 +247,25 @@ absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanArgs& args,
 
 void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, int64_t num_units) {
   for (Part& part : parts_) {
-    part.block_starts.resize(static_cast<size_t>(options.grid_size) + 1, part.block_starts.back());
+    part.block_starts.resize(static_cast<size_t>(NumRanges(part.row_tiles, options)) + 1,
+                             part.block_starts.back());
     part.room = RoundUpToFewSizes(part.room);
   }
   merges_.resize(static_cast<size_t>(num_units));
   if (!shared_.empty()) {
     // Sizes that no sharing of these sequences exceeds, so that one recording serves all of it.
-    const int64_t most_cuts = options.grid_size - 1;
+    const int32_t own_tiles = RowTiles(group(), value_dim()), shared_tiles = shared_.row_tiles();
+    const auto most_cuts = [&](int32_t row_tiles) {
+      return int64_t{NumRanges(row_tiles, options)} - 1;
+    };
     for (Part& part : parts_) {
-      part.room = most_cuts;
-      if (part.row_tiles == RowTiles(group(), value_dim())) part.room += num_units;
-      if (part.row_tiles == shared_.row_tiles()) part.room += num_units;
+      part.room = most_cuts(part.row_tiles);
+      if (part.row_tiles == own_tiles) part.room += num_units;
+      if (part.row_tiles == shared_tiles) part.room += num_units;
     }
-    num_partial_rows_ = static_cast<int32_t>(2 * num_units * group() +
-                                             most_cuts * (group() + 16 * shared_.row_tiles()));
+    num_partial_rows_ =
+        static_cast<int32_t>(2 * num_units * group() + most_cuts(own_tiles) * group() +
+                             most_cuts(shared_tiles) * 16 * shared_tiles);
     return;
   }
   constexpr int32_t kLimit = 1 << 30;  // a larger number would overflow
@@ -377,10 +393,10 @@ absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& uni
     total += NumTiles(unit, tile_keys);
     longest = std::max(longest, NumTiles(unit, tile_keys));
   }
-  const int64_t range =
-      std::max<int64_t>(CeilDiv(total, options.grid_size), std::min(kMinRangeTiles, longest));
+  const int64_t range = std::max<int64_t>(CeilDiv(total, NumRanges(part.row_tiles, options)),
+                                          std::min(kMinRangeTiles, longest));
   part.block_starts.push_back(0);
-  int64_t room = range;  // how many more tiles the current block takes
+  int64_t room = range;  // how many more tiles the current range takes
   for (const AttentionItem& unit : units) {
     std::vector<int32_t> cuts = {FirstTile(unit, tile_keys)};
     const int32_t end = EndTile(unit, tile_keys);

@@ -33,6 +33,10 @@
 // of at most part_rows partial rows, which are computed and merged one after another, all with the
 // same memory.
 
+//
+// With `skips_far_keys`, some items turn out to be short when they run (attn_horizon.cuh). So there
+// are several ranges for each block, and the blocks draw them (attn_ranges.cuh).
+
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -61,15 +65,24 @@ struct AttentionPlanOptions {
   // If false, shared keys are read for each sequence. Not allowed with fixed_split, because cuts
   // would depend on the batch.
   bool shares_keys = false;
+  // If true, the kernel may skip keys of each item but those of PrefillAttnKernel. Not allowed with
+  // fixed_split, because which keys are skipped depends on other requests.
+  bool skips_far_keys = false;
   // The number of partial rows is limited because kernels count them in int32.
   int64_t max_partial_rows = std::numeric_limits<int32_t>::max();
 };
+
+// Returns the ranges of items of a launch whose items have `row_tiles` row tiles: one for each
+// block, or, if blocks draw them, eight for units of 16 rows, and fewer for larger units, which
+// have larger partial results. Eight short ranges of a block leave at most an eighth of its work to
+// the last one, and the device plans decodes in 34 KB of shared memory with 264 blocks.
+int32_t NumRanges(int32_t row_tiles, const AttentionPlanOptions& options);
 
 // The host's part of a decode step's plan that the device makes (plan_decodes.cuh).
 struct DecodePlan {
   DecodeUnits units;
   int32_t row_tiles = 0;
-  int32_t grid_size = 0;
+  int32_t num_ranges = 0;
   int32_t fixed_split_tiles = 0;  // the tiles from one cut to the next; 0: equal cuts
   int32_t most_items = 0;
 };
@@ -89,7 +102,8 @@ PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions&
 
 class CudaAttentionPlan final : public AttentionPlan {
  public:
-  // The items of one kernel launch. Block b computes items [block_starts[b], block_starts[b + 1]).
+  // The items of one kernel launch. Range r has items [block_starts[r], block_starts[r + 1]). Block
+  // b computes range b, or draws ranges (NumRanges).
   struct Part {
     int32_t row_tiles = 0;
     std::vector<AttentionItem> items;
@@ -101,8 +115,8 @@ class CudaAttentionPlan final : public AttentionPlan {
 
   // Replaces the content with the plan for `args`. With args.fixed_launches, the device makes the
   // plan, and `decodes` says how. If the pattern has holes, or keys are shared, the host makes this
-  // plan too. Then its parts have options.grid_size blocks, and there is one merge for each unit
-  // that is not shared; unneeded blocks and merges are empty. Returns InvalidArgument when lengths
+  // plan too. Then its parts have NumRanges() ranges, and there is one merge for each unit
+  // that is not shared; unneeded ranges and merges are empty. Returns InvalidArgument when lengths
   // or heads contradict each other, and ResourceExhausted when the plan needs more partial rows
   // than the options allow.
   absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);

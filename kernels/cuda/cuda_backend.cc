@@ -27,7 +27,8 @@ namespace {
 std::string NumericsOf(const CudaBackendOptions& options) {
   return absl::StrCat("cuda-3", options.deterministic ? "-deterministic" : "",
                       options.prefill_attention == PrefillAttention::kWgmma ? "-wgmma" : "",
-                      options.shared_prefix_bytes > 0 ? "-prefix" : "");
+                      options.shared_prefix_bytes > 0 ? "-prefix" : "",
+                      options.skips_far_keys ? "-skip" : "");
 }
 
 class CudaBackend final : public Backend {
@@ -41,11 +42,13 @@ class CudaBackend final : public Backend {
         gemm_rows_(options.deterministic ? GemmRows::kFixed : GemmRows::kAny),
         linear_scratch_(std::move(linear_scratch)),
         upload_(*device_),
-        attention_(
-            *device_,
-            {.fixed_split = options.deterministic, .shares_keys = options.shared_prefix_bytes > 0},
-            options.prefill_attention),
+        attention_(*device_,
+                   {.fixed_split = options.deterministic,
+                    .shares_keys = options.shared_prefix_bytes > 0,
+                    .skips_far_keys = options.skips_far_keys},
+                   options.prefill_attention),
         shared_prefix_bytes_(options.shared_prefix_bytes),
+        skips_far_keys_(options.skips_far_keys),
         numerics_(NumericsOf(options)) {}
 
   BackendInfo info() const override {
@@ -57,7 +60,8 @@ class CudaBackend final : public Backend {
             .pipeline_depth = pipeline_depth_,
             .memory_bytes = device_->info().memory_bytes,
             .pci_bus_id = device_->info().pci_bus_id,
-            .records = records_};
+            .records = records_,
+            .keeps_key_norms = skips_far_keys_};
   }
   DType activation_dtype() const override { return activation_dtype_; }
   bool HasFastAttention(DType cache_dtype, const AttentionPlanKey& layer,
@@ -161,6 +165,7 @@ class CudaBackend final : public Backend {
   WeightUpload upload_;
   PagedAttentionOp attention_;
   const int64_t shared_prefix_bytes_;
+  const bool skips_far_keys_;
   const std::string numerics_;
   // Plans whose dtype or heads have no tensor core kernel. The plain kernel does not use the items
   // of a plan, but its arguments are checked against the plan.
@@ -258,6 +263,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Devic
   }
   if (options.deterministic && options.shared_prefix_bytes > 0) {
     return WantGot("cuda_shared_prefix", "false with deterministic", "true");
+  }
+  if (options.deterministic && options.skips_far_keys) {
+    return WantGot("cuda_alibi_skip", "false with deterministic", "true");
   }
   RETURN_IF_ERROR(PagedAttentionOp::Check(*device, options.prefill_attention));
   ASSIGN_OR_RETURN(DeviceBuffer scratch, device->Allocate(options.linear_scratch_bytes));

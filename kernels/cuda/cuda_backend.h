@@ -44,6 +44,10 @@ struct CudaBackendOptions {
   // Decodes read keys that they share once (shared_units.h) in steps in which a layer reads at
   // least this many bytes less. 0: never, because no GPU has run it yet. Not with `deterministic`.
   int64_t shared_prefix_bytes = 0;
+  // Attention with ALiBi slopes skips keys that provably weigh nothing (attn_horizon.cuh), on
+  // tensor cores but not with kWgmma, if the cache has key_norms. Off, because no GPU has run it
+  // yet. Not with `deterministic`, because the norms depend on other requests.
+  bool skips_far_keys = false;
 };
 
 // The value of shared_prefix_bytes with BackendOptions::cuda_shared_prefix. A step with shared keys

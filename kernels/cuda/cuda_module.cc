@@ -20,7 +20,8 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
       {.activation_dtype = options.activation_dtype,
        .deterministic = options.deterministic,
        .prefill_attention = attention,
-       .shared_prefix_bytes = options.cuda_shared_prefix ? kWorthwhileSharedBytes : 0});
+       .shared_prefix_bytes = options.cuda_shared_prefix ? kWorthwhileSharedBytes : 0,
+       .skips_far_keys = options.cuda_alibi_skip});
 }
 
 }  // namespace

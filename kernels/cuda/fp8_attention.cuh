@@ -12,11 +12,9 @@ namespace quire::kernels::cuda {
 template <typename T, int kHeadDim, int kRowTiles>
 __global__ void __launch_bounds__(kAttnThreads, 2)
     Fp8AttnKernel(const __grid_constant__ AttnParams<T> p) {
-  const int last_item = p.block_starts[blockIdx.x + 1];
-  for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {
-    const AttentionItem item = p.items[i];
+  ForEachItem(p, [&](const AttentionItem& item) {
     AttendItem<T, kHeadDim, kRowTiles, /*kListed=*/false, E4M3>(p, item);
-  }
+  });
   GridDependencyLaunch();
 }
 

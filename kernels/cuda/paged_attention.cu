@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string_view>
@@ -150,8 +151,8 @@ absl::Status PagedAttentionOp::Reserve(const PlanSizes& sizes, int64_t head_dim,
                         sizes.merges * static_cast<int64_t>(sizeof(AttentionMerge)) +
                         sizes.block_starts * static_cast<int64_t>(sizeof(int32_t)) +
                         sizes.members * static_cast<int64_t>(sizeof(SharedMember));
-  // Each array is padded.
-  const int64_t padding = kPlanAlignment * (2 + 2 * sizes.parts);
+  // Each array is padded, and a part may have a queue.
+  const int64_t padding = kPlanAlignment * (2 + 3 * sizes.parts);
   for (DeviceBuffer& staging : uploaded.staging) {
     RETURN_IF_ERROR(Grow(&Device::AllocateHost, bytes + padding, staging));
   }
@@ -177,6 +178,7 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   for (const CudaAttentionPlan::Part& part : plan.parts()) {
     bytes +=
         padded(part.room, part.items) + padded(std::ssize(part.block_starts), part.block_starts);
+    if (DrawsRanges(part.row_tiles)) bytes += kPlanAlignment;
   }
   uploaded.last_staging = 1 - uploaded.last_staging;
   DeviceBuffer& staging = uploaded.staging[uploaded.last_staging];
@@ -197,11 +199,18 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   uploaded.parts.clear();
   for (const CudaAttentionPlan::Part& part : plan.parts()) {
     const AttentionItem* const items = place(part.items, part.room);
-    uploaded.parts.push_back({.row_tiles = part.row_tiles,
-                              .num_blocks = std::ssize(part.block_starts) - 1,
-                              .items = items,
-                              .block_starts = place_all(part.block_starts),
-                              .num_merges = part.num_merges});
+    const int64_t num_ranges = std::ssize(part.block_starts) - 1;
+    UploadedPlan::Part& to = uploaded.parts.emplace_back();
+    to = {.row_tiles = part.row_tiles,
+          .num_blocks = num_ranges,
+          .num_ranges = num_ranges,
+          .items = items,
+          .block_starts = place_all(part.block_starts),
+          .num_merges = part.num_merges};
+    if (DrawsRanges(part.row_tiles)) {
+      to.num_blocks = std::min<int64_t>(num_ranges, uploaded.grid_size);
+      to.queue = const_cast<AttentionQueue*>(place_all(std::vector<AttentionQueue>(1)));
+    }
   }
   uploaded.merges = place_all(plan.merges());
   uploaded.tiles = place_all(plan.tiles());
@@ -221,25 +230,32 @@ absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, Uploa
   };
   const int64_t item_bytes = bytes_of(plan.most_items, sizeof(AttentionItem));
   const int64_t merge_bytes = bytes_of(num_merges, sizeof(AttentionMerge));
-  RETURN_IF_ERROR(Grow(&Device::Allocate,
-                       item_bytes + merge_bytes + bytes_of(plan.grid_size + 1, sizeof(int32_t)),
-                       uploaded.memory));
+  const bool draws = DrawsRanges(plan.row_tiles);
+  const int64_t queue_bytes = draws ? kPlanAlignment : 0;
+  RETURN_IF_ERROR(
+      Grow(&Device::Allocate,
+           item_bytes + merge_bytes + queue_bytes + bytes_of(plan.num_ranges + 1, sizeof(int32_t)),
+           uploaded.memory));
   auto* const items = static_cast<std::byte*>(uploaded.memory.data());
   const PlanDecodesParams params = {
       .context_lens = args.device_context_lens.data<const int32_t>(),
       .items = reinterpret_cast<AttentionItem*>(items),
-      .block_starts = reinterpret_cast<int32_t*>(items + item_bytes + merge_bytes),
+      .block_starts = reinterpret_cast<int32_t*>(items + item_bytes + merge_bytes + queue_bytes),
       .merges = reinterpret_cast<AttentionMerge*>(items + item_bytes),
+      .queue =
+          draws ? reinterpret_cast<AttentionQueue*>(items + item_bytes + merge_bytes) : nullptr,
       .pattern = args.pattern,
       .units = plan.units,
       .num_seqs = static_cast<int>(num_seqs),
       .tile_keys = AttentionTileKeys(args.heads.value_dim),
-      .grid_size = plan.grid_size,
+      .num_ranges = plan.num_ranges,
       .fixed_split_tiles = plan.fixed_split_tiles};
   uploaded.parts = {{.row_tiles = plan.row_tiles,
-                     .num_blocks = plan.grid_size,
+                     .num_blocks = draws ? uploaded.grid_size : plan.num_ranges,
+                     .num_ranges = plan.num_ranges,
                      .items = params.items,
                      .block_starts = params.block_starts,
+                     .queue = params.queue,
                      .num_merges = num_merges}};
   uploaded.merges = params.merges;
   uploaded.tiles = nullptr;
@@ -253,7 +269,7 @@ absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, Uploa
       device_,
       {.grid = {static_cast<unsigned>(num_blocks)},
        .block = {kPlanThreads},
-       .shared_bytes = PlanSharedBytes(num_seqs, plan.grid_size, plan.fixed_split_tiles > 0)},
+       .shared_bytes = PlanSharedBytes(num_seqs, plan.num_ranges, plan.fixed_split_tiles > 0)},
       plan.fixed_split_tiles > 0 ? &PlanDecodesKernel<true> : &PlanDecodesKernel<false>, params);
 }
 
@@ -343,8 +359,11 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .query_starts = args.query_starts.data<int32_t>(),
       .slopes = args.alibi_slopes.data<float>(),
       .sinks = args.sinks.data<float>(),
+      .key_norms = options_.skips_far_keys ? args.kv_cache.key_norms.data<float>() : nullptr,
       .items = nullptr,
       .block_starts = nullptr,
+      .queue = nullptr,
+      .num_ranges = 0,
       .tiles = uploaded.tiles,
       .members = uploaded.members,
       .partial_out = partial_out,
@@ -358,6 +377,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .max_blocks = static_cast<int>(args.block_table.dim(1)),
       .pattern = args.pattern,
       .scale = scale,
+      .score_factor = std::abs(args.scale) * kLog2E,
       .soft_cap = args.soft_cap,
       .value_factor = fp8 ? FindFp8Attention<T>(head_dim, 4)->factor : 1.0f};
   AttnMergeParams<T> merge = {.out = params.out,
@@ -374,6 +394,8 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
   for (const UploadedPlan::Part& part : uploaded.parts) {
     params.items = part.items;
     params.block_starts = part.block_starts;
+    params.queue = part.queue;
+    params.num_ranges = static_cast<int>(part.num_ranges);
     const auto launch = [&](const auto& instance) {
       return Launch(device_,
                     {.grid = {static_cast<unsigned>(part.num_blocks)},

@@ -23,9 +23,11 @@
 // resources.tsv has the instructions that a warp executes for a tile without a mask and soft cap.
 
 #include "kernels/cuda/attn_exchange.cuh"
+#include "kernels/cuda/attn_horizon.cuh"
 #include "kernels/cuda/attn_keys.cuh"
 #include "kernels/cuda/attn_params.h"
 #include "kernels/cuda/attn_products.cuh"
+#include "kernels/cuda/attn_ranges.cuh"
 #include "kernels/cuda/attn_rows.cuh"
 #include "kernels/cuda/attn_softmax.cuh"
 #include "kernels/cuda/attn_tiles.cuh"
@@ -36,11 +38,12 @@ namespace quire::kernels::cuda {
 // Processes one work item. All threads of the block must call this function. Cache is the type of
 // the cache's elements: T, or E4M3.
 template <typename T, int kHeadDim, int kRowTiles, bool kListed, typename Cache = T>
-__device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const AttentionItem& item) {
+__device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const AttentionItem& planned) {
   using Shape = AttnShape<kHeadDim, kRowTiles, sizeof(Cache)>;
   using Products = AttnProducts<T, Cache, Shape>;
   constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages;
   const AttnPlace<Shape> at;
+  const AttentionItem item = kListed ? planned : WithinHorizon<T, Shape>(p, at, planned);
   const ItemTiles<kListed> tiles(p.tiles, item, kKeys);
   const TileLoader<Cache, Shape> loader = {
       .table = p.block_table + int64_t{item.seq} * p.max_blocks,
@@ -104,11 +107,8 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
 template <typename T, int kHeadDim, int kRowTiles, bool kListed>
 __global__ void __launch_bounds__(kAttnThreads, 2)
     AttnKernel(const __grid_constant__ AttnParams<T> p) {
-  const int last_item = p.block_starts[blockIdx.x + 1];
-  for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {
-    const AttentionItem item = p.items[i];
-    AttendItem<T, kHeadDim, kRowTiles, kListed>(p, item);
-  }
+  ForEachItem(
+      p, [&](const AttentionItem& item) { AttendItem<T, kHeadDim, kRowTiles, kListed>(p, item); });
   GridDependencyLaunch();
 }
 

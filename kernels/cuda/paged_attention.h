@@ -70,10 +70,11 @@ class PagedAttentionOp {
     DeviceBuffer memory;
     struct Part {
       int32_t row_tiles = 0;
-      int64_t num_blocks = 0;
+      int64_t num_blocks = 0, num_ranges = 0;
       const AttentionItem* items = nullptr;
       const int32_t* block_starts = nullptr;
-      int64_t num_merges = 0;  // the next of `merges`
+      AttentionQueue* queue = nullptr;  // null: each block has one range
+      int64_t num_merges = 0;           // the next of `merges`
     };
     std::vector<Part> parts;
     const AttentionMerge* merges = nullptr;
@@ -90,6 +91,10 @@ class PagedAttentionOp {
   absl::Status Upload(UploadedPlan& uploaded);
   // Enqueues a kernel that makes the plan of a decode step.
   absl::Status PlanOnDevice(const AttentionPlanArgs& args, UploadedPlan& uploaded);
+  // Returns whether the blocks of a launch draw their ranges of items.
+  bool DrawsRanges(int32_t row_tiles) const {
+    return options_.skips_far_keys && row_tiles != kPrefillRowTiles;
+  }
   const UploadedPlan* FindPlan(const AttentionPlan* plan) const;
   absl::Status Check(const PagedAttentionArgs& args, const UploadedPlan* uploaded) const;
   // Enqueues PrefillAttnKernel for a part of the plan.

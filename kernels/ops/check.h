@@ -68,6 +68,10 @@ inline absl::Status CheckKvCache(const CacheView& kv_cache, int64_t key_dim, int
                              {kAnyDim, kAnyDim, kAnyDim, key_dim}));
   RETURN_IF_ERROR(CheckShape("values of kv_cache", values, {keys.dtype()},
                              {keys.dim(0), keys.dim(1), keys.dim(2), value_dim}));
+  if (!kv_cache.key_norms.empty()) {
+    RETURN_IF_ERROR(
+        CheckTensor("key_norms of kv_cache", kv_cache.key_norms, {DType::kF32}, {keys.dim(1)}));
+  }
   if (values.row_stride() == keys.row_stride()) return absl::OkStatus();
   return WantGot("values of kv_cache", absl::StrCat("rows ", keys.row_stride(), " elements apart"),
                  absl::StrCat(values.row_stride()));

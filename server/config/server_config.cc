@@ -84,12 +84,18 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .help = "On a GPU, requests that start with the same long text read its keys together "
                "while they generate. No GPU has run this yet.",
        .target = &engine.cuda_shared_prefix},
+      {.name = "cuda_alibi_skip",
+       .group = "Compute",
+       .help = "On a GPU, attention of a model with ALiBi leaves out distant keys that provably "
+               "weigh nothing, but not for prompts with cuda_attention wgmma. No GPU has run this "
+               "yet.",
+       .target = &engine.cuda_alibi_skip},
       {.name = "deterministic",
        .group = "Compute",
        .help =
            "On a GPU, a request gets the same bits alone and beside others, in any chunks of "
            "its prompt and after preemption, at the cost of speed. The CPU always does this. Not "
-           "with cuda_shared_prefix or cuda_attention wgmma.",
+           "with cuda_shared_prefix, cuda_alibi_skip or cuda_attention wgmma.",
        .target = &engine.deterministic},
       {.name = "threads",
        .group = "Compute",
@@ -441,10 +447,11 @@ absl::Status Validate(const ServerConfig& config) {
         absl::StrFormat("--block_size: want a power of two, got %d", config.engine.block_size));
   }
   if (config.engine.deterministic &&
-      (config.engine.cuda_shared_prefix || config.engine.cuda_attention == "wgmma")) {
+      (config.engine.cuda_shared_prefix || config.engine.cuda_alibi_skip ||
+       config.engine.cuda_attention == "wgmma")) {
     return invalid(
-        "--deterministic: want neither --cuda_shared_prefix nor --cuda_attention wgmma, "
-        "whose results depend on the step");
+        "--deterministic: want neither --cuda_shared_prefix, --cuda_alibi_skip nor "
+        "--cuda_attention wgmma, whose results depend on the step");
   }
   if (config.max_message_bytes < config.engine.max_prompt_bytes) {
     return invalid(

@@ -41,7 +41,7 @@ class BackendTest(unittest.TestCase):
         self.serve("bfloat16", "--deterministic", numerics="cuda-3-deterministic")
         server = Server("--backend", "cuda-emulated", "--deterministic", "--cuda_attention", "wgmma")
         self.assertEqual(server.wait(), 2)
-        self.assertIn("--deterministic: want neither --cuda_shared_prefix nor --cuda_attention wgmma", server.log())
+        self.assertIn("--deterministic: want neither --cuda_shared_prefix, --cuda_alibi_skip nor --cuda_attention wgmma", server.log())
         server = Server("--backend", "cpu", "--deterministic").ready()
         server.stop()
 

@@ -27,7 +27,8 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
                             .linear_scratch_bytes = options.deterministic ? 16 << 20 : 1 << 20,
                             .deterministic = options.deterministic,
                             .prefill_attention = attention,
-                            .shared_prefix_bytes = options.cuda_shared_prefix ? 1 : 0});
+                            .shared_prefix_bytes = options.cuda_shared_prefix ? 1 : 0,
+                            .skips_far_keys = options.cuda_alibi_skip});
 }
 
 }  // namespace

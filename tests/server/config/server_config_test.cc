@@ -66,7 +66,8 @@ TEST(ServerConfigTest, DefaultsAreSafe) {
 
 TEST(ServerConfigTest, DeterministicExcludesWhatDependsOnTheStep) {
   for (const auto& [flag, value] :
-       {std::pair("--cuda_shared_prefix", "true"), std::pair("--cuda_attention", "wgmma")}) {
+       {std::pair("--cuda_shared_prefix", "true"), std::pair("--cuda_alibi_skip", "true"),
+        std::pair("--cuda_attention", "wgmma")}) {
     const std::string other = absl::StrCat(flag, "=", value);
     EXPECT_THAT(ParseError({"--deterministic", other.c_str()}),
                 HasSubstr("--deterministic: want neither"));
@@ -229,6 +230,7 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--cpu_isa ",
                            "--cuda_attention auto|mma|wgmma",
                            "--cuda_shared_prefix",
+                           "--cuda_alibi_skip",
                            "--deterministic ",
                            "--threads ",
                            "--kv_cache_mib ",
