@@ -70,6 +70,12 @@ constexpr int32_t AttentionTileKeys(int32_t head_dim, int32_t row_tiles = 1) {
   return (row_tiles == kPrefillRowTiles ? 128 : 64) / (head_dim > 128 ? 2 : 1);
 }
 
+// Returns whether the instance of AttnKernel for these heads can skip far keys (attn_horizon.cuh).
+// Models with ALiBi have heads of up to 128; wider ones need all registers for their products.
+constexpr bool CanSkipFarKeys(int32_t head_dim, bool has_lists) {
+  return head_dim <= 128 && !has_lists;
+}
+
 // The fewest tiles in the range of a block, unless all units are shorter. Shorter ranges would keep
 // more blocks busy, but the merge would cost more than they save (FlashAttention-3 has the same
 // minimum).

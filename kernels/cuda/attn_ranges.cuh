@@ -33,10 +33,10 @@ __device__ __forceinline__ int DrawRange(const AttnParams<T>& p) {
   return -1;
 }
 
-// Calls attend(item) for each item of the block.
-template <typename T, typename Attend>
+// Calls attend(item) for each item of the block. Without kDraws, there is no queue.
+template <bool kDraws, typename T, typename Attend>
 __device__ __forceinline__ void ForEachItem(const AttnParams<T>& p, Attend attend) {
-  for (int range = static_cast<int>(blockIdx.x); range >= 0; range = DrawRange(p)) {
+  for (int range = static_cast<int>(blockIdx.x); range >= 0; range = kDraws ? DrawRange(p) : -1) {
     const int last_item = p.block_starts[range + 1];
     for (int i = p.block_starts[range]; i < last_item; ++i) {
       const AttentionItem item = p.items[i];

@@ -12,7 +12,7 @@ namespace quire::kernels::cuda {
 template <typename T, int kHeadDim, int kRowTiles>
 __global__ void __launch_bounds__(kAttnThreads, 2)
     Fp8AttnKernel(const __grid_constant__ AttnParams<T> p) {
-  ForEachItem(p, [&](const AttentionItem& item) {
+  ForEachItem<CanSkipFarKeys(kHeadDim, /*has_lists=*/false)>(p, [&](const AttentionItem& item) {
     AttendItem<T, kHeadDim, kRowTiles, /*kListed=*/false, E4M3>(p, item);
   });
   GridDependencyLaunch();

@@ -128,10 +128,13 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
                                                                         : instance->shared_bytes},
                                                    fp8 ? of_fp8->kernel : instance->kernel));
     uploaded.fp8 = fp8;
+    uploaded.skips_far_keys =
+        options_.skips_far_keys && CanSkipFarKeys(head_dim, args.pattern.has_holes());
     uploaded.grid_size = device_.info().num_sms * std::clamp(blocks, 1, 2);
   }
   AttentionPlanOptions options = options_;
   options.grid_size = uploaded.grid_size;
+  options.skips_far_keys = uploaded.skips_far_keys;
   const bool has_prefill = prefill_ == PrefillAttention::kWgmma && !fp8 &&
                            !args.pattern.has_holes() && FindPrefill<Bf16>(head_dim) != nullptr;
   options.prefill_grid_size = has_prefill ? device_.info().num_sms : 0;
@@ -170,6 +173,9 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   const auto padded = [](int64_t count, const auto& values) {
     return base::RoundUp(count * static_cast<int64_t>(sizeof(values[0])), kPlanAlignment);
   };
+  const auto draws_ranges = [&](const CudaAttentionPlan::Part& part) {
+    return uploaded.skips_far_keys && part.row_tiles != kPrefillRowTiles;
+  };
   // The listed tiles and the members come last. Their numbers change from step to step, and no
   // other address depends on them, because no plan has both.
   int64_t bytes = padded(std::ssize(plan.merges()), plan.merges()) +
@@ -178,7 +184,7 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   for (const CudaAttentionPlan::Part& part : plan.parts()) {
     bytes +=
         padded(part.room, part.items) + padded(std::ssize(part.block_starts), part.block_starts);
-    if (DrawsRanges(part.row_tiles)) bytes += kPlanAlignment;
+    if (draws_ranges(part)) bytes += kPlanAlignment;
   }
   uploaded.last_staging = 1 - uploaded.last_staging;
   DeviceBuffer& staging = uploaded.staging[uploaded.last_staging];
@@ -207,7 +213,7 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
           .items = items,
           .block_starts = place_all(part.block_starts),
           .num_merges = part.num_merges};
-    if (DrawsRanges(part.row_tiles)) {
+    if (draws_ranges(part)) {
       to.num_blocks = std::min<int64_t>(num_ranges, uploaded.grid_size);
       to.queue = const_cast<AttentionQueue*>(place_all(std::vector<AttentionQueue>(1)));
     }
@@ -230,7 +236,7 @@ absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, Uploa
   };
   const int64_t item_bytes = bytes_of(plan.most_items, sizeof(AttentionItem));
   const int64_t merge_bytes = bytes_of(num_merges, sizeof(AttentionMerge));
-  const bool draws = DrawsRanges(plan.row_tiles);
+  const bool draws = uploaded.skips_far_keys;
   const int64_t queue_bytes = draws ? kPlanAlignment : 0;
   RETURN_IF_ERROR(
       Grow(&Device::Allocate,
@@ -359,7 +365,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .query_starts = args.query_starts.data<int32_t>(),
       .slopes = args.alibi_slopes.data<float>(),
       .sinks = args.sinks.data<float>(),
-      .key_norms = options_.skips_far_keys ? args.kv_cache.key_norms.data<float>() : nullptr,
+      .key_norms = uploaded.skips_far_keys ? args.kv_cache.key_norms.data<float>() : nullptr,
       .items = nullptr,
       .block_starts = nullptr,
       .queue = nullptr,

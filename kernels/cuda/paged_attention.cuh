@@ -43,7 +43,8 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
   using Products = AttnProducts<T, Cache, Shape>;
   constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages;
   const AttnPlace<Shape> at;
-  const AttentionItem item = kListed ? planned : WithinHorizon<T, Shape>(p, at, planned);
+  AttentionItem item = planned;
+  if constexpr (CanSkipFarKeys(kHeadDim, kListed)) item = WithinHorizon<T, Shape>(p, at, planned);
   const ItemTiles<kListed> tiles(p.tiles, item, kKeys);
   const TileLoader<Cache, Shape> loader = {
       .table = p.block_table + int64_t{item.seq} * p.max_blocks,
@@ -107,7 +108,7 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
 template <typename T, int kHeadDim, int kRowTiles, bool kListed>
 __global__ void __launch_bounds__(kAttnThreads, 2)
     AttnKernel(const __grid_constant__ AttnParams<T> p) {
-  ForEachItem(
+  ForEachItem<CanSkipFarKeys(kHeadDim, kListed)>(
       p, [&](const AttentionItem& item) { AttendItem<T, kHeadDim, kRowTiles, kListed>(p, item); });
   GridDependencyLaunch();
 }

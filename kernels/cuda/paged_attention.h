@@ -60,8 +60,9 @@ class PagedAttentionOp {
   // The last plan of a key and its copy on the device.
   struct UploadedPlan {
     CudaAttentionPlan plan;
-    bool fp8 = false;       // the plan is one for the kernels that read an fp8 cache
-    int32_t grid_size = 0;  // the blocks that the device runs at once; 0: not asked yet
+    bool fp8 = false;             // the plan is one for the kernels that read an fp8 cache
+    bool skips_far_keys = false;  // AttentionPlanOptions
+    int32_t grid_size = 0;        // the blocks that the device runs at once; 0: not asked yet
     // Plans are copied to the device from these two host buffers in turn. During a Plan call only
     // the previous step may still run (Backend::Plan), so the last copy from the older one is
     // complete.
@@ -91,10 +92,6 @@ class PagedAttentionOp {
   absl::Status Upload(UploadedPlan& uploaded);
   // Enqueues a kernel that makes the plan of a decode step.
   absl::Status PlanOnDevice(const AttentionPlanArgs& args, UploadedPlan& uploaded);
-  // Returns whether the blocks of a launch draw their ranges of items.
-  bool DrawsRanges(int32_t row_tiles) const {
-    return options_.skips_far_keys && row_tiles != kPrefillRowTiles;
-  }
   const UploadedPlan* FindPlan(const AttentionPlan* plan) const;
   absl::Status Check(const PagedAttentionArgs& args, const UploadedPlan* uploaded) const;
   // Enqueues PrefillAttnKernel for a part of the plan.
