@@ -1,6 +1,7 @@
 """The backend that serves is the one that was asked for, and the log warns when attention on it is slow."""
 
 import collections
+import pathlib
 import re
 import shutil
 import subprocess
@@ -97,6 +98,24 @@ class BackendTest(unittest.TestCase):
         metrics = server.metrics()
         self.assertIn(metrics["quire_shared_prefixes_total"], (3, 4))
         self.assertEqual(metrics["quire_saved_keys_total"], metrics["quire_shared_prefixes_total"] * 2 * 256)
+
+    def test_far_keys_of_a_model_with_alibi_are_skipped_where_that_is_chosen(self):
+        """The answers of the bundled model are those with all keys: its choices here are no near ties."""
+        stories = pathlib.Path(__file__).parents[2] / "models/quire-stories"
+        prompt = [0, *(100 + 7 * i % 900 for i in range(600))]  # its steepest head sees some 300 keys
+        answers = []
+        for flags in ((), ("--cuda_alibi_skip",)):
+            server = Server("--backend", "cuda-emulated", "--max_model_len", "1024", *flags, model=stories).ready()
+            self.addCleanup(server.stop)
+            client = Client(server.address)
+            self.addCleanup(client.close)
+            self.assertEqual(client.server_info().numerics, "cuda-3-skip" if flags else "cuda-3")
+            answer = client.generate(prompt, max_tokens=8, ignore_eos=True, token_ids=True)
+            answers.append(list(answer.completions[0].token_ids))
+        self.assertEqual(*answers)
+
+    def test_skipping_is_for_models_with_alibi(self):
+        self.assertIn("cuda_alibi_skip changes nothing", self.serve("bfloat16", "--cuda_alibi_skip"))
 
     def test_the_metrics_of_the_gpu(self):
         """With a library in the place of the driver's NVML, and without any."""

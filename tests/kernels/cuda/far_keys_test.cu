@@ -174,24 +174,27 @@ TEST(HorizonRowsTest, OtherKernelsReadAllKeys) {
   }
 }
 
-// Blocks draw all ranges of items in each of several launches of one plan.
+// Blocks draw all ranges of items in each of several launches of one plan. The launches have other
+// numbers, because partial results stay in memory.
 TEST(DrawnRangesTest, EveryLaunchOfAPlanComputesEveryItem) {
-  const AttentionCase c{.sequences = {{900, 1}, {2, 1}, {300, 90}, {400, 1}},
-                        .num_heads = 6,
-                        .num_kv_heads = 2,
-                        .alibi = true,
-                        .skips_far_keys = true};
-  const AttentionBatch batch(c);
+  const auto with_seed = [](uint64_t seed) {
+    return AttentionCase{
+        .sequences = {{900, 1, seed}, {2, 1, seed + 1}, {300, 90, seed + 2}, {400, 1, seed + 3}},
+        .num_heads = 6,
+        .num_kv_heads = 2,
+        .alibi = true,
+        .skips_far_keys = true};
+  };
+  const AttentionBatch batches[] = {AttentionBatch(with_seed(1)), AttentionBatch(with_seed(11)),
+                                    AttentionBatch(with_seed(21))};
   for (const ThreadOrder order : kAllThreadOrders) {
     const auto device = MakeDevice(order);
-    AttentionOnDevice on_device(*device, batch);
     kernels::cuda::PagedAttentionOp op(*device, {.skips_far_keys = true});
-    const auto plan = op.Plan(batch.PlanArgs());
+    const auto plan = op.Plan(batches[0].PlanArgs());
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-    on_device.args.plan = *plan;
-    for (int launch = 0; launch < 3; ++launch) {
-      ASSERT_TRUE(
-          device->Fill(on_device.args.out.raw(), 0xff, on_device.args.out.num_bytes()).ok());
+    for (const AttentionBatch& batch : batches) {
+      AttentionOnDevice on_device(*device, batch);
+      on_device.args.plan = *plan;
       ASSERT_TRUE(op.Run(on_device.args).ok());
       batch.Check(on_device.out.ToHost(), AttentionWeights::kRounded);
     }
