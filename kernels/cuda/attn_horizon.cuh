@@ -26,6 +26,7 @@
 // needs all keys. A value beyond the horizon is not read, so a NaN there does not spread.
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cuda/attn_params.h"
 #include "kernels/cuda/attn_rows.cuh"
@@ -44,7 +45,10 @@ __device__ __forceinline__ int OldestNeededKey(const AttnParams<T>& p, int posit
                                                float query_norm, float key_norm) {
   const float cap = p.soft_cap * kLog2E;
   float bound = p.score_factor * (query_norm + kLostOfNorm) * (key_norm + kLostOfNorm);
-  if (p.soft_cap > 0.0f && bound > cap) bound = cap;  // a NaN fails the comparison and stays
+  // An infinite bound stays, because a key that is not a number may be behind it, and so does a
+  // NaN.
+  const bool is_finite = bound < std::numeric_limits<float>::infinity();
+  if (p.soft_cap > 0.0f && bound > cap && is_finite) bound = cap;
   const float horizon = kRoundingMargin * (2.0f * bound + kNegligibleLog2) / slope;
   // The comparisons are false for NaN.
   const bool is_near = slope > 0.0f && horizon < static_cast<float>(position);

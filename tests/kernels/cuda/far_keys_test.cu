@@ -26,7 +26,7 @@ struct Adversary {
   static constexpr float kFarValue = 256.0f;
 
   AttentionCase attention;
-  double bound = 0.0;   // of a score
+  double bound = 0.0;   // of a score; with a soft cap, at most the cap
   int32_t far_row = 0;  // a head of the group; the others have a slope of 2
   double slope = 0.0;   // of this head
   int32_t distance = 0;
@@ -45,10 +45,13 @@ struct Adversary {
     c.scale = 1.0f / static_cast<float>(c.head_dim);
     AttentionBatch batch(c);
     for (int64_t head = 0; head < c.num_heads; ++head) batch.SetQuery(0, 0, head, 1.0f);
-    const auto element = static_cast<float>(bound);
+    // With a soft cap, a score of four times the cap becomes nearly the cap.
+    const auto element = static_cast<float>(c.soft_cap > 0.0f ? 4 * bound : bound);
     for (int32_t key = 0; key < context; ++key) {
       const bool is_far = context - 1 - key >= distance;
-      batch.SetKeyAndValue(0, key, 0, is_far ? element : -element, is_far ? kFarValue : 0.0f);
+      batch.SetKeyAndValue(0, key, c.num_kv_heads - 1, is_far ? element : -element,
+                           is_far ? kFarValue : 0.0f);
+      if (c.num_kv_heads > 1) batch.SetKeyAndValue(0, key, 0, element / 16, 0.0f);
     }
     return batch;
   }
@@ -69,21 +72,26 @@ struct HorizonShape {
   int32_t head_dim;
   DType dtype;
   DType cache_dtype = dtype;
+  float soft_cap = 0.0f;
+
+  Adversary Make() const {
+    return {.attention = {.num_heads = 1,
+                          .head_dim = head_dim,
+                          .dtype = dtype,
+                          .cache_dtype = cache_dtype,
+                          .soft_cap = soft_cap},
+            .bound = bound,
+            .slope = slope};
+  }
 };
 
 class HorizonTest : public ::testing::TestWithParam<HorizonShape> {};
 
 // A tile has 64 * slope / ln(2) bits of the weight, less than half a bit here.
 TEST_P(HorizonTest, KeysThatWeighMoreThanTwoToTheMinus24AreRead) {
-  const HorizonShape& shape = GetParam();
   const auto device = MakeDevice();
   for (const double bits : {4.0, 16.0, 20.0, 22.0, 23.0}) {
-    Adversary adversary{.attention = {.num_heads = 1,
-                                      .head_dim = shape.head_dim,
-                                      .dtype = shape.dtype,
-                                      .cache_dtype = shape.cache_dtype},
-                        .bound = shape.bound,
-                        .slope = shape.slope};
+    Adversary adversary = GetParam().Make();
     adversary.distance = adversary.DistanceOf(bits);
     const AttentionBatch batch = adversary.Batch(adversary.distance + 700);
     SCOPED_TRACE(bits);
@@ -94,14 +102,8 @@ TEST_P(HorizonTest, KeysThatWeighMoreThanTwoToTheMinus24AreRead) {
 }
 
 TEST_P(HorizonTest, KeysThatWeighLessAreNotRead) {
-  const HorizonShape& shape = GetParam();
   const auto device = MakeDevice();
-  Adversary adversary{.attention = {.num_heads = 1,
-                                    .head_dim = shape.head_dim,
-                                    .dtype = shape.dtype,
-                                    .cache_dtype = shape.cache_dtype},
-                      .bound = shape.bound,
-                      .slope = shape.slope};
+  Adversary adversary = GetParam().Make();
   adversary.distance = adversary.DistanceOf(25.0);
   const AttentionBatch batch = adversary.Batch(adversary.distance + 700);
   AttentionBatch poisoned = batch;
@@ -109,13 +111,27 @@ TEST_P(HorizonTest, KeysThatWeighLessAreNotRead) {
   batch.Check(Attend(*device, adversary.attention, poisoned).out, AttentionWeights::kRounded);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, HorizonTest,
-                         ::testing::Values(HorizonShape{3.0, 1.0 / 256, 64, DType::kBF16},
-                                           HorizonShape{10.0, 1.0 / 64, 128, DType::kF16},
-                                           HorizonShape{0.0, 1.0 / 128, 80, DType::kBF16},
-                                           HorizonShape{2.0, 1.0 / 128, 32, DType::kBF16},
-                                           HorizonShape{4.0, 1.0 / 128, 128, DType::kBF16,
-                                                        DType::kF8E4M3}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, HorizonTest,
+    ::testing::Values(HorizonShape{3.0, 1.0 / 256, 64, DType::kBF16},
+                      HorizonShape{10.0, 1.0 / 64, 128, DType::kF16},
+                      HorizonShape{0.0, 1.0 / 128, 80, DType::kBF16},
+                      HorizonShape{2.0, 1.0 / 128, 32, DType::kBF16},
+                      HorizonShape{5.0, 1.0 / 128, 64, DType::kBF16, DType::kBF16, 5.0f},
+                      HorizonShape{4.0, 1.0 / 128, 128, DType::kBF16, DType::kF8E4M3}));
+
+// The keys of the other KV head are much shorter.
+TEST(HorizonRowsTest, ANormIsThatOfTheKvHead) {
+  Adversary adversary{.attention = {.num_heads = 2, .num_kv_heads = 2},
+                      .bound = 8.0,
+                      .far_row = 1,
+                      .slope = 1.0 / 32};
+  adversary.distance = adversary.DistanceOf(20.0);
+  const AttentionBatch batch = adversary.Batch(adversary.distance + 80);
+  const AttentionAnswer answer = Attend(*MakeDevice(), adversary.attention, batch);
+  batch.Check(answer.out, AttentionWeights::kRounded);
+  EXPECT_GT(LargestOf(answer.out), std::exp2(-21.0) * Adversary::kFarValue);
+}
 
 // Each row of a tile, in whichever lane and warp, is heard: all others need fewer keys.
 TEST(HorizonRowsTest, TheRowThatSeesFarthestDecides) {
@@ -154,6 +170,10 @@ TEST(HorizonRowsTest, WithoutABoundOrASlopeAllKeysAreRead) {
   EXPECT_TRUE(std::isnan(worst_key({.key_norm = 1.0f, .slopes = {-1.0f}}, 1.0f)));
   EXPECT_TRUE(std::isnan(worst_key({.key_norm = 1.0f, .slopes = {1.0f}}, kInfinity)));
   EXPECT_FALSE(std::isnan(worst_key({.key_norm = 1.0f, .slopes = {1.0f}}, 1.0f)));
+  for (const float query : {0.0f, 1.0f}) {
+    EXPECT_TRUE(
+        std::isnan(worst_key({.soft_cap = 5.0f, .key_norm = kInfinity, .slopes = {1.0f}}, query)));
+  }
   // A cap bounds scores that norms do not.
   EXPECT_FALSE(
       std::isnan(worst_key({.soft_cap = 5.0f, .key_norm = 1e30f, .slopes = {1.0f}}, 1.0f)));
