@@ -26,6 +26,7 @@ struct EngineConfig {
   std::string cuda_attention = "auto";  // auto | mma | wgmma; kernels/backend_registry.h
   bool cuda_shared_prefix = false;      // kernels/backend_registry.h
   bool cuda_fp8_products = false;       // kernels/backend_registry.h
+  bool cuda_alibi_skip = false;         // the same; ignored for a model without ALiBi
   bool deterministic = false;           // kernels/backend_registry.h
   int32_t threads = 0;                  // 0: physical cores within affinity and quota
   std::string weights = "packed";       // packed | mapped; both compute the same bits

@@ -202,6 +202,16 @@ std::string ServedName(const EngineConfig& config, const files::OpenedModel& fil
   return dot == std::string::npos || files.hf ? name : name.substr(0, dot);
 }
 
+// Returns whether attention is to skip distant keys. Logs why not if that is asked for.
+bool SkipsUnderAlibi(const EngineConfig& config, const ModelConfig& model) {
+  if (!config.cuda_alibi_skip) return false;
+  if (model.alibi_bias_max && !model.alibi_is_rounded) return true;
+  base::Log(base::LogLevel::kInfo, "engine",
+            "cuda_alibi_skip changes nothing: no tensor core kernel of this model has ALiBi",
+            {{"architecture", model.architecture}});
+  return false;
+}
+
 absl::Status LoadText(const files::OpenedModel& files, EngineParts& parts) {
   ASSIGN_OR_RETURN(parts.tokenizer, LoadTokenizer(files));
   if (const std::string warning = TokenizerWarning(files); !warning.empty()) {
@@ -236,6 +246,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                                            .cuda_attention = config.cuda_attention,
                                            .cuda_shared_prefix = config.cuda_shared_prefix,
                                            .cuda_fp8_products = config.cuda_fp8_products,
+                                           .cuda_alibi_skip = SkipsUnderAlibi(config, model),
                                            .deterministic = config.deterministic,
                                            .num_threads = config.threads,
                                            .pack_weights = config.weights == "packed",

@@ -28,6 +28,10 @@ struct CacheView {
   TensorView keys;    // [num_blocks, num_kv_heads, block_size, key_dim]  f32|f16|bf16|fp8_e4m3
   TensorView values;  // [num_blocks, num_kv_heads, block_size, value_dim]  dtype of keys
   CacheScales scales = {};
+  // [num_kv_heads]  f32: for each head, at least the Euclidean norm of every key in the cache, as
+  // it is stored there. QkvPost raises the norms, and nothing lowers them. Infinite once a key was
+  // not finite. Empty: not kept (BackendInfo::keeps_key_norms).
+  TensorView key_norms;
 
   CacheView() = default;
   // A cache whose blocks are `block_stride` elements apart. The first block begins at `data`.

@@ -31,11 +31,6 @@ using kernels::cuda::PrefillAttention;
 
 namespace {
 
-// Keys and values are in (-1, 1), and queries in (-12, 12). The scores then have a standard
-// deviation of 4, so a few keys decide the output. A key that the kernel misses or reads twice
-// therefore changes the output.
-constexpr float kCacheAmplitude = 1.0f, kQueryAmplitude = 12.0f;
-
 // The reference kernel is slow, so it computes at most this many of the last sequence's queries.
 constexpr int32_t kCheckedQueries = 16;
 
@@ -83,7 +78,7 @@ class PreparedAttention {
   PreparedAttention(Device& device, const AttentionCase& c)
       : device_(device),
         c_(c),
-        op_(device, {.shares_keys = c.together},
+        op_(device, {.shares_keys = c.together, .skips_far_keys = c.skips},
             c.wgmma ? PrefillAttention::kWgmma : PrefillAttention::kMma) {}
 
   absl::Status Prepare(void* cache);
@@ -95,7 +90,7 @@ class PreparedAttention {
   Device& device_;
   const AttentionCase c_;
   kernels::cuda::PagedAttentionOp op_;
-  DeviceBuffer out_, query_, block_table_, context_lens_, query_starts_, slopes_;
+  DeviceBuffer out_, query_, block_table_, context_lens_, query_starts_, slopes_, key_norms_;
   PagedAttentionArgs args_;
   double plan_seconds_ = 0.0;
 };
@@ -141,6 +136,12 @@ absl::Status PreparedAttention::Prepare(void* cache) {
   if (c_.alibi) {
     ASSIGN_OR_RETURN(slopes_, Upload(device_, kernels::AlibiSlopes(c_.num_heads)));
     args_.alibi_slopes = TensorView(slopes_.data(), DType::kF32, {c_.num_heads});
+  }
+  if (c_.skips) {
+    ASSIGN_OR_RETURN(key_norms_,
+                     Upload(device_, std::vector<float>(static_cast<size_t>(c_.num_kv_heads),
+                                                        LargestKeyNorm(c_.head_dim))));
+    args_.kv_cache.key_norms = TensorView(key_norms_.data(), DType::kF32, {c_.num_kv_heads});
   }
   args_.scale = 1.0f / std::sqrt(static_cast<float>(c_.head_dim));
   return Plan();

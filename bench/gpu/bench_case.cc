@@ -1,8 +1,11 @@
 #include "bench/gpu/bench_case.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
+
+#include "kernels/alibi_slopes.h"
 
 namespace quire::bench {
 namespace {
@@ -70,6 +73,30 @@ AttentionGroup Forks(int32_t num_seqs, int32_t prefix, int32_t own, Heads heads)
   return {c, together};
 }
 
+// Returns decodes with ALiBi that read all keys, and that skip far keys.
+AttentionGroup Skips(int32_t num_seqs, int32_t context, Heads heads) {
+  AttentionCase c = Uniform("skip", num_seqs, 1, context, heads);
+  c.alibi = true;
+  AttentionCase skipping = c;
+  skipping.skips = true;
+  return {c, skipping};
+}
+
+// Returns the keys that the KV heads of a decode read of a sequence, all heads together.
+double KeysRead(const AttentionCase& c, double context) {
+  if (!c.skips) return context * c.num_kv_heads;
+  const std::vector<float> slopes = kernels::AlibiSlopes(c.num_heads);
+  const int32_t group = c.num_heads / c.num_kv_heads;
+  const double query_norm = kQueryAmplitude * std::sqrt(c.head_dim / 3.0);
+  const double bound = query_norm * LargestKeyNorm(c.head_dim) / std::sqrt(c.head_dim);
+  double keys = 0.0;
+  for (int32_t head = 0; head < c.num_heads; head += group) {
+    const double slope = *std::min_element(slopes.begin() + head, slopes.begin() + head + group);
+    keys += std::min(context, (2 * bound + 24 * std::log(2.0)) / slope);
+  }
+  return keys;
+}
+
 std::vector<AttentionGroup> FullGroups() {
   constexpr Heads kLlama3 = {32, 8}, kQwen = {28, 4}, kMha = {32, 32}, kMqa = {32, 1};
   const std::vector<int32_t> decode_blocks = {16, 32, 64};
@@ -87,6 +114,11 @@ std::vector<AttentionGroup> FullGroups() {
   for (const Heads heads : {kLlama3, kMha, kQwen, kMqa}) {
     for (const int32_t num_seqs : {16, 4, 64}) {
       groups.push_back(Forks(num_seqs, 4096, 256, heads));
+    }
+  }
+  for (const int32_t num_seqs : {64, 1}) {
+    for (const int32_t context : {8192, 2048, 32768}) {
+      groups.push_back(Skips(num_seqs, context, kMha));
     }
   }
   for (const Heads heads : {kLlama3, kMha}) {
@@ -108,6 +140,7 @@ std::vector<AttentionGroup> TinyGroups() {
       WithFp8(Variants(Uniform("decode", 3, 1, 70, kGrouped), {16, 32})),
       Variants(Ragged(3, 20, 600, kGrouped), {16}),
       Forks(3, 128, 20, kGrouped),
+      Skips(2, 1500, kGrouped),
       PrefillVariants(Uniform("prefill", 1, 40, 40, kGrouped), {16}),
       Variants(Uniform("prefill", 1, 8, 100, kGrouped), {16}),
   };
@@ -147,6 +180,7 @@ std::string Name(const AttentionCase& c) {
                   c.block_size, c.alibi ? " alibi" : "", c.wgmma ? " wgmma" : "",
                   c.fp8 ? " fp8" : "");
   if (c.prefix > 0) absl::StrAppend(&name, " prefix ", c.prefix, c.together ? " together" : "");
+  if (c.skips) absl::StrAppend(&name, " skipping");
   return name;
 }
 
@@ -161,20 +195,22 @@ nlohmann::ordered_json ShapeToJson(const AttentionCase& c) {
           {"wgmma", c.wgmma},
           {"fp8", c.fp8},
           {"prefix", c.prefix},
-          {"together", c.together}};
+          {"together", c.together},
+          {"skips", c.skips}};
 }
 
 const Expectation& ExpectationOf(const AttentionCase& c) {
   if (c.fp8) return kFp8Expectation;
+  if (c.skips) return kSkipExpectation;
   return c.wgmma ? kWgmmaExpectation : c.together ? kTogetherExpectation : kAttentionExpectation;
 }
 
 Work WorkOf(const AttentionCase& c) {
   const auto cache_bytes = static_cast<double>(c.cache_element_bytes());
-  double keys = 0.0, queries = 0.0, scores = 0.0;
+  double keys = 0.0, queries = 0.0, scores = 0.0;  // keys of all KV heads
   for (size_t i = 0; i < c.context_lens.size(); ++i) {
     const double context = c.context_lens[i], query = c.query_lens[i];
-    keys += context;
+    keys += KeysRead(c, context);
     queries += query;
     scores += query * (context - (query - 1) / 2);
   }
@@ -182,10 +218,9 @@ Work WorkOf(const AttentionCase& c) {
     const auto num_seqs = static_cast<int32_t>(c.context_lens.size());
     const int32_t seqs_of_unit = 64 / (c.num_heads / c.num_kv_heads);
     const int32_t num_units = (num_seqs + seqs_of_unit - 1) / seqs_of_unit;
-    keys -= static_cast<double>(num_seqs - num_units) * c.prefix;
+    keys -= static_cast<double>(num_seqs - num_units) * c.prefix * c.num_kv_heads;
   }
-  return {.bytes = 2.0 * c.head_dim *
-                   (cache_bytes * keys * c.num_kv_heads + 2.0 * queries * c.num_heads),
+  return {.bytes = 2.0 * c.head_dim * (cache_bytes * keys + 2.0 * queries * c.num_heads),
           .flops = 4.0 * scores * c.num_heads * c.head_dim};
 }
 

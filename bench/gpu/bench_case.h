@@ -3,6 +3,7 @@
 // The cases of the GPU benchmark: their shapes, their work, and their predicted times.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,6 +42,18 @@ inline constexpr Expectation kAttentionExpectation = {.of_gemm = 0.43, .launch_s
 // difference.
 inline constexpr Expectation kWgmmaExpectation = {.of_gemm = 0.65, .launch_seconds = 6e-6};
 
+// Keys and values are in (-1, 1), and queries in (-12, 12). The scores then have a standard
+// deviation of 4, so a few keys decide the output. A key that the kernel misses or reads twice
+// therefore changes the output.
+inline constexpr float kCacheAmplitude = 1.0f, kQueryAmplitude = 12.0f;
+// No key is longer than this, in the longest cache by 8 standard deviations.
+inline float LargestKeyNorm(int32_t head_dim) {
+  return 0.75f * kCacheAmplitude * std::sqrt(static_cast<float>(head_dim));
+}
+
+// Each item that far keys make short still costs its start, and ranges are not equally long.
+inline constexpr Expectation kSkipExpectation = {
+    .of_read = 0.8, .of_gemm = 0.43, .launch_seconds = 6e-6};
 // An estimated 2 us of partial results cross the L2 cache.
 inline constexpr Expectation kTogetherExpectation = {.of_gemm = 0.43, .launch_seconds = 8e-6};
 // With an fp8 cache, a byte of the cache takes three times as many instructions, so less of the
@@ -69,7 +82,7 @@ double PredictedSeconds(const Work& work, const Ceilings& ceilings, const Expect
 double FloorSeconds(const Work& work, const Ceilings& ceilings);
 
 struct AttentionCase {
-  std::string suite;  // decode, ragged, shared or prefill
+  std::string suite;  // decode, ragged, shared, skip or prefill
   std::vector<int32_t> context_lens, query_lens;
   int32_t num_heads = 32;
   int32_t num_kv_heads = 8;
@@ -82,19 +95,21 @@ struct AttentionCase {
   // AttentionPattern::kTileKeys.
   int32_t prefix = 0;
   bool together = false;  // decodes read the prefix together
+  bool skips = false;     // far keys (kernels/cuda/attn_horizon.cuh); only decodes with ALiBi
 
   int64_t cache_element_bytes() const { return fp8 ? 1 : 2; }
 };
 // Returns a name such as "decode 64x8192 32/8 d128 bs16 alibi". Sequences are written as
 // count x query_len @ context_len, without the query_len where it is 1. " wgmma" or " fp8" is at
-// the end, or " prefix 4096 together".
+// the end, or " prefix 4096 together", or " skipping".
 std::string Name(const AttentionCase& c);
 // Returns the fields of the shape, for another program that measures the same case.
 nlohmann::ordered_json ShapeToJson(const AttentionCase& c);
 // Returns what the kernel of a case is expected to reach.
 const Expectation& ExpectationOf(const AttentionCase& c);
 // Returns the work of a case. The bytes count keys and values (once for each sequence, but a prefix
-// that is read together once for each 64 rows), queries and outputs. The FLOPs count only the pairs
+// that is read together once for each 64 rows, and without the far keys of queries of usual length
+// if these are skipped), queries and outputs. The FLOPs count only the pairs
 // of a query and a key that the causal mask keeps.
 Work WorkOf(const AttentionCase& c);
 int64_t NumBlocks(const AttentionCase& c);

@@ -32,6 +32,8 @@ ALIBI_COST = {"decode": 0.02, "ragged": 0.02, "prefill": 0.05}
 ENGINE_STREAMS, STEP_SHARE, PACKED_SHARE, BUSY_SHARE, READY_SECONDS = (1, 16, 64), 0.85, 0.75, 0.95, 10
 PREFILL_FLOPS, WGMMA_FLOPS, PREFILL_TOKENS = 330e12, 500e12, 8192
 SHARED_TIMES, FORKS, FORK_PREFIX = 3.0, 16, 4096
+# How many times as fast decodes of these keys are that skip far ones.
+SKIP_TIMES, SKIP_SEQS, SKIP_TOKENS = 1.7, 64, 8192
 # How many times as fast a decode is with a cache of half the bytes, at 32k tokens.
 FP8_TIMES, FP8_TOKENS = 1.7, 32768
 
@@ -151,6 +153,12 @@ def goals(rows: list[dict], peers: list[dict]) -> list[str]:
             f"{row['median_us'] / forks[name + ' together']['median_us']:.2f} times as fast")
            for name, row in forks.items() if name + " together" in forks
            and len(row["context_lens"]) == FORKS and row["prefix"] == FORK_PREFIX], lambda v: v >= SHARED_TIMES)
+    skip = {row["name"]: row for row in rows if row["suite"] == "skip"}
+    judge(f"{SKIP_SEQS} decodes of {SKIP_TOKENS} keys with ALiBi {SKIP_TIMES} times as fast without far ones",
+          [(row["median_us"] / skip[name + " skipping"]["median_us"], name,
+            f"{row['median_us'] / skip[name + ' skipping']['median_us']:.2f} times as fast")
+           for name, row in skip.items() if name + " skipping" in skip
+           and row["context_lens"] == [SKIP_TOKENS] * SKIP_SEQS], lambda v: v >= SKIP_TIMES)
     for peer in sorted({line["peer"] for line in peers}):
         judge(f"no slower than {peer}", [(line["times_faster"], line["case"], f"{line['times_faster']:.2f} times as fast")
                                          for line in peers if line["peer"] == peer], lambda v: v >= 1.0)
@@ -242,7 +250,7 @@ def performance(lines: list[dict]) -> str:
     for name, suites in (("Decode", ("decode", "ragged")), ("Shared prefixes", ("shared",)), ("Prefill", ("prefill",))):
         if by_suite(*suites):
             parts += [f"### {name}", attention_table(rows, suites)]
-    if others := by_suite("merge", "ops", "linear"):
+    if others := by_suite("skip", "merge", "ops", "linear"):
         parts += ["### The rest of a step",
                   table(["case", "median µs", "predicted (before)", "of ceiling"],
                         [[row["name"], number(row["median_us"]), number(row["predicted_us"]),

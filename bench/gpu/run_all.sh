@@ -66,6 +66,7 @@ sanitizer_cases=(
   "memcheck cuda_fp8_attention_test *EveryNumber*" "racecheck cuda_fp8_attention_test *EveryNumber*"
   "memcheck cuda_prefill_attention_test Cases/*/0" "synccheck cuda_prefill_attention_test Cases/*/0"
   "memcheck cuda_shared_keys_test Cases/*/0" "racecheck cuda_shared_keys_test Cases/*/0"
+  "memcheck cuda_far_keys_test *OtherKernels*:*DrawnRanges*" "racecheck cuda_far_keys_test *DrawnRanges*"
   "memcheck cuda_attn_merge_test Orders/*/0" "racecheck cuda_attn_merge_test Orders/*/0"
   "memcheck cuda_step_ops_test Orders/*/0" "racecheck cuda_step_ops_test Orders/*/0"
   "memcheck cuda_attention_reference_test Orders/*/0"

@@ -16,8 +16,8 @@
 
 namespace quire::bench {
 
-inline const std::vector<std::string> kAllSuites = {"decode",  "ragged", "shared", "merge",
-                                                    "prefill", "ops",    "linear"};
+inline const std::vector<std::string> kAllSuites = {"decode", "ragged",  "shared", "skip",
+                                                    "merge",  "prefill", "ops",    "linear"};
 
 struct BenchOptions {
   Size size = Size::kFull;

@@ -46,6 +46,15 @@ absl::StatusOr<KvCache> KvCache::Create(kernels::Backend& backend, KvCacheShape 
     }
     ASSIGN_OR_RETURN(buffer, backend.Allocate(group.num_blocks * offset));
   }
+  if (backend.info().keeps_key_norms) {
+    int64_t num_norms = 0;
+    for (size_t layer = 0; layer < cache.places_.size(); ++layer) {
+      cache.places_[layer].first_norm = num_norms;
+      num_norms += cache.shape_.layers[layer].num_kv_heads;
+    }
+    ASSIGN_OR_RETURN(cache.key_norms_,
+                     backend.Allocate(num_norms * kernels::SizeOf(kernels::DType::kF32)));
+  }
   return cache;
 }
 
@@ -70,6 +79,10 @@ kernels::CacheView KvCache::layer(int64_t i) const {
                           shape.key_dim, shape.value_dim,
                           shape_.bytes_per_block(group) / kernels::SizeOf(shape_.dtype));
   if (shape_.dtype == kernels::DType::kF8E4M3) view.scales = shape.scales;
+  if (key_norms_.data() != nullptr) {
+    view.key_norms = kernels::TensorView(static_cast<float*>(key_norms_.data()) + place.first_norm,
+                                         kernels::DType::kF32, {shape.num_kv_heads});
+  }
   return view;
 }
 

@@ -59,6 +59,10 @@ std::vector<KvGroup> GroupLayers(std::span<const kernels::AttentionPattern> laye
 // clears a page of memory when the page is first touched. With one array for each layer, a growing
 // sequence would touch a new page of every array in the same step. This layout spreads the clearing
 // over several steps.
+//
+// If the backend keeps norms of keys (BackendInfo::keeps_key_norms), every layer has them. They
+// only grow, so they stay valid for keys that are copied, shared, kept by the prefix cache or
+// replaced.
 class KvCache {
  public:
   // Returns ResourceExhausted, with the number of bytes, when the backend has too little memory.
@@ -80,12 +84,14 @@ class KvCache {
  private:
   struct Place {
     size_t group = 0;
-    int64_t offset = 0;  // of the layer's run in a block, in bytes
+    int64_t offset = 0;      // of the layer's run in a block, in bytes
+    int64_t first_norm = 0;  // of the layer, in key_norms_
   };
 
   KvCacheShape shape_;
   std::vector<KvGroup> groups_;
   std::vector<kernels::DeviceBuffer> buffers_;  // by group
+  kernels::DeviceBuffer key_norms_;             // of all layers; empty: not kept
   std::vector<Place> places_;                   // by layer
 };
 

@@ -32,6 +32,11 @@ struct AttentionItem {
   // then the entry first_member + i of the plan's members, and `seq` is one of these sequences.
   int32_t first_member = -1;
 };
+// The ranges of items that blocks of one launch draw (attn_ranges.cuh). All zeros between launches.
+struct AttentionQueue {
+  int32_t num_drawn = 0;
+  int32_t num_left = 0;  // blocks that found no range left
+};
 // A query that reads keys together with queries of other sequences.
 struct SharedMember {
   int32_t token = 0;  // its row in the step's queries
@@ -81,6 +86,11 @@ constexpr bool HasWideItems(int64_t head_dim) { return head_dim <= 96 || head_di
 constexpr int32_t AttentionTileKeys(int32_t head_dim) { return head_dim > 128 ? 32 : 64; }
 // As AttentionTileKeys, for PrefillAttnKernel.
 constexpr int32_t PrefillTileKeys(int32_t head_dim) { return 2 * AttentionTileKeys(head_dim); }
+// Returns whether the instance of AttnKernel for these heads can skip far keys (attn_horizon.cuh).
+// Models with ALiBi have heads of up to 128; wider ones need all registers for their products.
+constexpr bool CanSkipFarKeys(int32_t head_dim, bool has_lists) {
+  return head_dim <= 128 && !has_lists;
+}
 
 // The fewest tiles in the range of a block, unless all units are shorter. Shorter ranges would keep
 // more blocks busy, but the merge would cost more than they save (FlashAttention-3 has the same

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <span>
 
 #include "base/math.h"
 #include "base/status_macros.h"
@@ -74,6 +75,11 @@ PlanSizes LargestFixedSplit(const AttentionPlanArgs& args, const AttentionPlanOp
 
 }  // namespace
 
+int32_t NumRanges(int32_t row_tiles, const AttentionPlanOptions& options) {
+  constexpr int32_t kOfABlock = 8;
+  return options.grid_size * (options.skips_far_keys ? kOfABlock / row_tiles : 1);
+}
+
 PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions& options) {
   if (options.fixed_split) return LargestFixedSplit(args, options);
   // A sequence with few rows has one unit in each kv head. All units of other sequences but one
@@ -82,16 +88,20 @@ PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions&
   const int64_t units =
       args.heads.num_kv_heads * (args.most_seqs + CeilDiv(args.most_tokens * group, kMostItemRows));
   PlanSizes sizes = {.items = units, .merges = units};
-  const auto add_part = [&](int32_t most_rows, int32_t grid_size) {
-    // Each block but the first may begin with a cut, and a unit that is cut c times has c + 1
+  const auto add_part = [&](int32_t most_rows, int32_t num_ranges) {
+    // Each range but the first may begin with a cut, and a unit that is cut c times has c + 1
     // pieces.
-    const int64_t most_cuts = grid_size - 1;
+    const int64_t most_cuts = num_ranges - 1;
     sizes.items += most_cuts;
     ++sizes.parts;
-    sizes.block_starts += grid_size + 1;
+    sizes.block_starts += num_ranges + 1;
     sizes.partial_rows += 2 * most_cuts * most_rows;
   };
-  add_part(options.wide_items ? kMostWideItemRows : kMostItemRows, options.grid_size);
+  // The more rows units have, the fewer ranges there are for them.
+  const int32_t most_rows = options.skips_far_keys ? 16
+                            : options.wide_items   ? kMostWideItemRows
+                                                   : kMostItemRows;
+  add_part(most_rows, NumRanges(1, options));
   if (options.prefill_grid_size > 0) add_part(16 * kPrefillRowTiles, options.prefill_grid_size);
   if (options.shares_keys && SharedUnits::Supports(args.key())) {
     // A decode's row has a partial result in its own unit and one in a shared unit, cut or not.
@@ -114,6 +124,9 @@ absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
   }
   if (options.fixed_split && options.shares_keys) {
     return WantGot("plan", "no shared keys with a fixed split", "both");
+  }
+  if (options.fixed_split && options.skips_far_keys) {
+    return WantGot("plan", "no skipped keys with a fixed split", "both");
   }
   if (options.fixed_split && options.prefill_grid_size > 0) {
     return WantGot("plan", "one kernel for all rows of a fixed split", "a second one for chunks");
@@ -154,6 +167,7 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   std::vector<AttentionItem> units = Units(/*prefill=*/false, options);
   const int64_t num_units = std::ssize(units);
   shared_.AddTo(units);
+  num_ranges_ = NumRanges(MostRowTiles(units), options);
   RETURN_IF_ERROR(AddParts(units, /*prefill=*/false, options));
   AttentionPlanOptions prefill = options;
   prefill.grid_size = options.prefill_grid_size;
@@ -168,6 +182,14 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   return absl::OkStatus();
 }
 
+// Shared units have up to kMostItemRows. With them it is the same for all steps, so that one
+// recording serves all of them.
+int32_t CudaAttentionPlan::MostRowTiles(std::span<const AttentionItem> units) const {
+  int32_t most_rows = shared_.empty() ? 1 : kMostItemRows;
+  for (const AttentionItem& unit : units) most_rows = std::max(most_rows, unit.num_rows);
+  return ItemRowTiles(most_rows, value_dim());
+}
+
 absl::Status CudaAttentionPlan::AddParts(const std::vector<AttentionItem>& units, bool prefill,
                                          const AttentionPlanOptions& options) {
   if (units.empty()) return absl::OkStatus();
@@ -176,7 +198,7 @@ absl::Status CudaAttentionPlan::AddParts(const std::vector<AttentionItem>& units
     RETURN_IF_ERROR(CutAtFixedKeys(units, options));
   } else {
     Part& part = parts_.emplace_back(Part{.prefill = prefill});
-    RETURN_IF_ERROR(CutEqually(units, options, part));
+    RETURN_IF_ERROR(CutEqually(units, prefill ? options.grid_size : num_ranges_, options, part));
   }
   for (size_t i = first_part; i < parts_.size(); ++i) parts_[i].room = std::ssize(parts_[i].items);
   return absl::OkStatus();
@@ -187,7 +209,8 @@ absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanArgs& args,
   const int32_t tile_keys = AttentionTileKeys(value_dim());
   DecodePlan& plan = decodes_.emplace(DecodePlan{
       .units = {.num_kv_heads = num_kv_heads(), .group = group(), .most_rows = most_decode_rows_},
-      .grid_size = options.grid_size,
+      .num_ranges =
+          NumRanges(ItemRowTiles(std::min(group(), most_decode_rows_), value_dim()), options),
       .fixed_split_tiles = options.fixed_split ? PieceTiles(value_dim(), options) : 0});
   int64_t num_items = 0, num_partial_items = 0;
   if (options.fixed_split) {
@@ -202,9 +225,9 @@ absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanArgs& args,
     num_items = num_items <= most ? most : RoundUpToFewSizes(num_items);
     num_partial_items = num_items;
   } else {
-    // Each block but the first may begin with a cut, and a unit that is cut c times has c + 1
+    // Each range but the first may begin with a cut, and a unit that is cut c times has c + 1
     // pieces.
-    const int64_t most_cuts = options.grid_size - 1;
+    const int64_t most_cuts = plan.num_ranges - 1;
     num_items = num_seqs() * plan.units.per_seq() + most_cuts;
     num_partial_items = 2 * most_cuts;
   }
@@ -221,13 +244,13 @@ absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanArgs& args,
 
 void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, int64_t num_units) {
   for (Part& part : parts_) {
-    part.block_starts.resize(static_cast<size_t>(options.grid_size) + 1, part.block_starts.back());
+    part.block_starts.resize(static_cast<size_t>(num_ranges_) + 1, part.block_starts.back());
     part.room = RoundUpToFewSizes(part.room);
   }
   merges_.resize(static_cast<size_t>(num_units));
   if (!shared_.empty()) {
     // Sizes that no sharing of these sequences exceeds, so that one recording serves all of it.
-    const int64_t most_cuts = options.grid_size - 1;
+    const int64_t most_cuts = num_ranges_ - 1;
     for (Part& part : parts_) part.room = 2 * num_units + most_cuts;
     num_partial_rows_ = static_cast<int32_t>(2 * num_units * group() + most_cuts * kMostItemRows);
     return;
@@ -350,7 +373,8 @@ absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
 }
 
 absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& units,
-                                           const AttentionPlanOptions& options, Part& part) {
+                                           int32_t num_ranges, const AttentionPlanOptions& options,
+                                           Part& part) {
   const int32_t tile_keys = TileKeys(part);
   int64_t total = 0;
   int32_t longest = 0;
@@ -359,9 +383,9 @@ absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& uni
     longest = std::max(longest, NumTiles(unit, tile_keys));
   }
   const int64_t range =
-      std::max<int64_t>(CeilDiv(total, options.grid_size), std::min(kMinRangeTiles, longest));
+      std::max<int64_t>(CeilDiv(total, num_ranges), std::min(kMinRangeTiles, longest));
   part.block_starts.push_back(0);
-  int64_t room = range;  // how many more tiles the current block takes
+  int64_t room = range;  // how many more tiles the current range takes
   for (const AttentionItem& unit : units) {
     std::vector<int32_t> cuts = {FirstTile(unit, tile_keys)};
     const int32_t end = EndTile(unit, tile_keys);

@@ -37,6 +37,10 @@
 // of at most part_rows partial rows, which are computed and merged one after another, all with the
 // same memory.
 
+//
+// With `skips_far_keys`, some items turn out to be short when they run (attn_horizon.cuh). So there
+// are several ranges for each block, and the blocks draw them (attn_ranges.cuh).
+
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -66,14 +70,23 @@ struct AttentionPlanOptions {
   // If false, shared keys are read for each sequence. Not allowed with fixed_split, because cuts
   // would depend on the batch.
   bool shares_keys = false;
+  // If true, the kernel may skip keys of each item but those of PrefillAttnKernel. Not allowed with
+  // fixed_split, because which keys are skipped depends on other requests.
+  bool skips_far_keys = false;
   // The number of partial rows is limited because kernels count them in int32.
   int64_t max_partial_rows = std::numeric_limits<int32_t>::max();
 };
 
+// Returns the ranges of items of a launch whose items have up to `row_tiles` row tiles: one for
+// each block, or, if blocks draw them, eight for units of 16 rows, and fewer for larger units,
+// which have larger partial results. Eight short ranges of a block leave at most an eighth of its
+// work to the last one, and the device plans decodes in 34 KB of shared memory with 264 blocks.
+int32_t NumRanges(int32_t row_tiles, const AttentionPlanOptions& options);
+
 // The host's part of a decode step's plan that the device makes (plan_decodes.cuh).
 struct DecodePlan {
   DecodeUnits units;
-  int32_t grid_size = 0;
+  int32_t num_ranges = 0;
   int32_t fixed_split_tiles = 0;  // the tiles from one cut to the next; 0: equal cuts
   int32_t most_items = 0;
 };
@@ -93,7 +106,8 @@ PlanSizes LargestPlan(const AttentionPlanArgs& args, const AttentionPlanOptions&
 
 class CudaAttentionPlan final : public AttentionPlan {
  public:
-  // The items of one kernel launch. Block b computes items [block_starts[b], block_starts[b + 1]).
+  // The items of one kernel launch. Range r has items [block_starts[r], block_starts[r + 1]). Block
+  // b computes range b, or draws ranges (NumRanges).
   struct Part {
     bool prefill = false;  // launches PrefillAttnKernel, not AttnKernel
     std::vector<AttentionItem> items;
@@ -105,8 +119,8 @@ class CudaAttentionPlan final : public AttentionPlan {
 
   // Replaces the content with the plan for `args`. With args.fixed_launches, the device makes the
   // plan, and `decodes` says how. If the pattern has holes, or keys are shared, the host makes this
-  // plan too. Then its parts have options.grid_size blocks, and there is one merge for each unit
-  // that is not shared; unneeded blocks and merges are empty. Returns InvalidArgument when lengths
+  // plan too. Then its parts have NumRanges() ranges, and there is one merge for each unit
+  // that is not shared; unneeded ranges and merges are empty. Returns InvalidArgument when lengths
   // or heads contradict each other, and ResourceExhausted when the plan needs more partial rows
   // than the options allow.
   absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
@@ -137,6 +151,8 @@ class CudaAttentionPlan final : public AttentionPlan {
   // Returns the units of all sequences for which IsPrefill is `prefill`. Each unit is returned as
   // one item with all its keys.
   std::vector<AttentionItem> Units(bool prefill, const AttentionPlanOptions& options);
+  // Returns the row tiles by which the launch of AttnKernel with these units has NumRanges.
+  int32_t MostRowTiles(std::span<const AttentionItem> units) const;
   // Adds to `parts_` the parts with these units, if there are any.
   absl::Status AddParts(const std::vector<AttentionItem>& units, bool prefill,
                         const AttentionPlanOptions& options);
@@ -146,7 +162,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   }
   // Lists the tiles of `unit`.
   void ListTiles(AttentionItem& unit);
-  absl::Status CutEqually(const std::vector<AttentionItem>& units,
+  absl::Status CutEqually(const std::vector<AttentionItem>& units, int32_t num_ranges,
                           const AttentionPlanOptions& options, Part& part);
   // Adds the parts of a fixed split.
   absl::Status CutAtFixedKeys(const std::vector<AttentionItem>& units,
@@ -169,6 +185,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   int32_t num_partial_rows_ = 0;
   int32_t next_partial_row_ = 0;  // of the part that is being made
   int32_t most_decode_rows_ = 0;  // of a unit
+  int32_t num_ranges_ = 0;        // of the launch of AttnKernel
   bool fixed_launches_ = false;
 };
 

@@ -20,8 +20,11 @@ struct AttnParams {
   const int32_t* query_starts;  // [num_seqs + 1]
   const float* slopes;          // [num_heads]; null: no ALiBi
   const float* sinks;           // [num_heads]; null: no sinks
+  const float* key_norms;       // [num_kv_heads], CacheView::key_norms; null: no key is skipped
   const AttentionItem* items;
-  const int32_t* block_starts;
+  const int32_t* block_starts;  // of the ranges of items
+  AttentionQueue* queue;        // null: each block has one range
+  int num_ranges;               // with a queue
   const SeenTile* tiles;
   const SharedMember* members;
   float* partial_out;
@@ -33,7 +36,9 @@ struct AttnParams {
   // The op's scale times log2(e), or with a soft cap, the op's scale / soft_cap; with an fp8 cache,
   // also times E4M3In<T>::kFactor (attn_fp8.cuh) and the cache's scale of K.
   float scale;
-  float soft_cap;  // 0: no soft cap
+  float score_factor;  // |the op's scale| * log2(e), for the bound of attn_horizon.cuh; with an fp8
+                       // cache, also times the cache's scale of K
+  float soft_cap;      // 0: no soft cap
   // Of the output with an fp8 cache: kFactor times the cache's scale of V. Unused with others.
   float value_factor;
 };

@@ -28,7 +28,7 @@ std::string NumericsOf(const CudaBackendOptions& options) {
   return absl::StrCat("cuda-3", options.deterministic ? "-deterministic" : "",
                       options.prefill_attention == PrefillAttention::kWgmma ? "-wgmma" : "",
                       options.shared_prefix_bytes > 0 ? "-prefix" : "",
-                      options.fp8_products ? "-fp8" : "");
+                      options.fp8_products ? "-fp8" : "", options.skips_far_keys ? "-skip" : "");
 }
 
 class CudaBackend final : public Backend {
@@ -43,11 +43,13 @@ class CudaBackend final : public Backend {
         gemm_rows_(options.deterministic ? GemmRows::kFixed : GemmRows::kAny),
         linear_scratch_(std::move(linear_scratch)),
         upload_(*device_),
-        attention_(
-            *device_,
-            {.fixed_split = options.deterministic, .shares_keys = options.shared_prefix_bytes > 0},
-            options.prefill_attention),
+        attention_(*device_,
+                   {.fixed_split = options.deterministic,
+                    .shares_keys = options.shared_prefix_bytes > 0,
+                    .skips_far_keys = options.skips_far_keys},
+                   options.prefill_attention),
         shared_prefix_bytes_(options.shared_prefix_bytes),
+        skips_far_keys_(options.skips_far_keys),
         numerics_(NumericsOf(options)) {}
 
   BackendInfo info() const override {
@@ -61,7 +63,8 @@ class CudaBackend final : public Backend {
             .pci_bus_id = device_->info().pci_bus_id,
             .records = records_,
             .num_e4m3_products = num_e4m3_products_,
-            .num_other_e4m3 = num_other_e4m3_};
+            .num_other_e4m3 = num_other_e4m3_,
+            .keeps_key_norms = skips_far_keys_};
   }
   DType activation_dtype() const override { return activation_dtype_; }
   bool HasFastAttention(DType cache_dtype, const AttentionPlanKey& layer,
@@ -167,6 +170,7 @@ class CudaBackend final : public Backend {
   WeightUpload upload_;
   PagedAttentionOp attention_;
   const int64_t shared_prefix_bytes_;
+  const bool skips_far_keys_;
   const std::string numerics_;
   int64_t num_e4m3_products_ = 0, num_other_e4m3_ = 0;  // as in BackendInfo
   // Plans whose dtype or heads have no tensor core kernel. The plain kernel does not use the items
@@ -294,6 +298,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Devic
     return WantGot("cuda_shared_prefix", "false with deterministic", "true");
   }
   RETURN_IF_ERROR(CheckFp8Products(options, device->info()));
+  if (options.deterministic && options.skips_far_keys) {
+    return WantGot("cuda_alibi_skip", "false with deterministic", "true");
+  }
   RETURN_IF_ERROR(PagedAttentionOp::Check(*device, options.prefill_attention));
   ASSIGN_OR_RETURN(DeviceBuffer scratch, device->Allocate(options.linear_scratch_bytes));
   return std::make_unique<CudaBackend>(std::move(device), options, std::move(scratch));

@@ -50,6 +50,10 @@ struct CudaBackendOptions {
   // Off, because no GPU has run it yet. With compute capability 9.0 and f16 or bf16, and not with
   // `deterministic`.
   bool fp8_products = false;
+  // Attention with ALiBi slopes skips keys that provably weigh nothing (attn_horizon.cuh), on
+  // tensor cores but not with kWgmma, if the cache has key_norms. Off, because no GPU has run it
+  // yet. Not with `deterministic`, because the norms depend on other requests.
+  bool skips_far_keys = false;
 };
 
 // The value of shared_prefix_bytes with BackendOptions::cuda_shared_prefix. A step with shared keys

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string_view>
@@ -114,13 +115,18 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
                                                                         : instance->shared_bytes},
                                                    fp8 ? of_fp8->kernel : instance->kernel));
     uploaded.fp8 = fp8;
+    uploaded.skips_far_keys =
+        options_.skips_far_keys && CanSkipFarKeys(head_dim, args.pattern.has_holes());
     uploaded.grid_size = device_.info().num_sms * std::clamp(blocks, 1, 2);
   }
   AttentionPlanOptions options = options_;
   options.grid_size = uploaded.grid_size;
+  options.skips_far_keys = uploaded.skips_far_keys;
   const bool has_prefill = prefill_ == PrefillAttention::kWgmma && !fp8 &&
                            !args.pattern.has_holes() && FindPrefill<Bf16>(head_dim) != nullptr;
-  options.wide_items = !fp8 && !args.pattern.has_holes() && HasWideItems(head_dim);
+  // Items that skip keys of their own have few rows.
+  options.wide_items =
+      !fp8 && !args.pattern.has_holes() && !uploaded.skips_far_keys && HasWideItems(head_dim);
   options.prefill_grid_size = has_prefill ? device_.info().num_sms : 0;
   if (is_first && args.most_seqs > 0) {
     RETURN_IF_ERROR(Reserve(LargestPlan(args, options), head_dim, uploaded));
@@ -138,8 +144,8 @@ absl::Status PagedAttentionOp::Reserve(const PlanSizes& sizes, int64_t head_dim,
                         sizes.merges * static_cast<int64_t>(sizeof(AttentionMerge)) +
                         sizes.block_starts * static_cast<int64_t>(sizeof(int32_t)) +
                         sizes.members * static_cast<int64_t>(sizeof(SharedMember));
-  // Each array is padded.
-  const int64_t padding = kPlanAlignment * (2 + 2 * sizes.parts);
+  // Each array is padded, and a part may have a queue.
+  const int64_t padding = kPlanAlignment * (2 + 3 * sizes.parts);
   for (DeviceBuffer& staging : uploaded.staging) {
     RETURN_IF_ERROR(Grow(&Device::AllocateHost, bytes + padding, staging));
   }
@@ -157,6 +163,9 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   const auto padded = [](int64_t count, const auto& values) {
     return base::RoundUp(count * static_cast<int64_t>(sizeof(values[0])), kPlanAlignment);
   };
+  const auto draws_ranges = [&](const CudaAttentionPlan::Part& part) {
+    return uploaded.skips_far_keys && !part.prefill;
+  };
   // The listed tiles and the members come last. Their numbers change from step to step, and no
   // other address depends on them, because no plan has both.
   int64_t bytes = padded(std::ssize(plan.merges()), plan.merges()) +
@@ -165,6 +174,7 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   for (const CudaAttentionPlan::Part& part : plan.parts()) {
     bytes +=
         padded(part.room, part.items) + padded(std::ssize(part.block_starts), part.block_starts);
+    if (draws_ranges(part)) bytes += kPlanAlignment;
   }
   uploaded.last_staging = 1 - uploaded.last_staging;
   DeviceBuffer& staging = uploaded.staging[uploaded.last_staging];
@@ -185,11 +195,18 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   uploaded.parts.clear();
   for (const CudaAttentionPlan::Part& part : plan.parts()) {
     const AttentionItem* const items = place(part.items, part.room);
-    uploaded.parts.push_back({.prefill = part.prefill,
-                              .num_blocks = std::ssize(part.block_starts) - 1,
-                              .items = items,
-                              .block_starts = place_all(part.block_starts),
-                              .num_merges = part.num_merges});
+    const int64_t num_ranges = std::ssize(part.block_starts) - 1;
+    UploadedPlan::Part& to = uploaded.parts.emplace_back();
+    to = {.prefill = part.prefill,
+          .num_blocks = num_ranges,
+          .num_ranges = num_ranges,
+          .items = items,
+          .block_starts = place_all(part.block_starts),
+          .num_merges = part.num_merges};
+    if (draws_ranges(part)) {
+      to.num_blocks = std::min<int64_t>(num_ranges, uploaded.grid_size);
+      to.queue = const_cast<AttentionQueue*>(place_all(std::vector<AttentionQueue>(1)));
+    }
   }
   uploaded.merges = place_all(plan.merges());
   uploaded.tiles = place_all(plan.tiles());
@@ -209,24 +226,31 @@ absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, Uploa
   };
   const int64_t item_bytes = bytes_of(plan.most_items, sizeof(AttentionItem));
   const int64_t merge_bytes = bytes_of(num_merges, sizeof(AttentionMerge));
-  RETURN_IF_ERROR(Grow(&Device::Allocate,
-                       item_bytes + merge_bytes + bytes_of(plan.grid_size + 1, sizeof(int32_t)),
-                       uploaded.memory));
+  const bool draws = uploaded.skips_far_keys;
+  const int64_t queue_bytes = draws ? kPlanAlignment : 0;
+  RETURN_IF_ERROR(
+      Grow(&Device::Allocate,
+           item_bytes + merge_bytes + queue_bytes + bytes_of(plan.num_ranges + 1, sizeof(int32_t)),
+           uploaded.memory));
   auto* const items = static_cast<std::byte*>(uploaded.memory.data());
   const PlanDecodesParams params = {
       .context_lens = args.device_context_lens.data<const int32_t>(),
       .items = reinterpret_cast<AttentionItem*>(items),
-      .block_starts = reinterpret_cast<int32_t*>(items + item_bytes + merge_bytes),
+      .block_starts = reinterpret_cast<int32_t*>(items + item_bytes + merge_bytes + queue_bytes),
       .merges = reinterpret_cast<AttentionMerge*>(items + item_bytes),
+      .queue =
+          draws ? reinterpret_cast<AttentionQueue*>(items + item_bytes + merge_bytes) : nullptr,
       .pattern = args.pattern,
       .units = plan.units,
       .num_seqs = static_cast<int>(num_seqs),
       .tile_keys = AttentionTileKeys(args.heads.value_dim),
-      .grid_size = plan.grid_size,
+      .num_ranges = plan.num_ranges,
       .fixed_split_tiles = plan.fixed_split_tiles};
-  uploaded.parts = {{.num_blocks = plan.grid_size,
+  uploaded.parts = {{.num_blocks = draws ? uploaded.grid_size : plan.num_ranges,
+                     .num_ranges = plan.num_ranges,
                      .items = params.items,
                      .block_starts = params.block_starts,
+                     .queue = params.queue,
                      .num_merges = num_merges}};
   uploaded.merges = params.merges;
   uploaded.tiles = nullptr;
@@ -240,7 +264,7 @@ absl::Status PagedAttentionOp::PlanOnDevice(const AttentionPlanArgs& args, Uploa
       device_,
       {.grid = {static_cast<unsigned>(num_blocks)},
        .block = {kPlanThreads},
-       .shared_bytes = PlanSharedBytes(num_seqs, plan.grid_size, plan.fixed_split_tiles > 0)},
+       .shared_bytes = PlanSharedBytes(num_seqs, plan.num_ranges, plan.fixed_split_tiles > 0)},
       plan.fixed_split_tiles > 0 ? &PlanDecodesKernel<true> : &PlanDecodesKernel<false>, params);
 }
 
@@ -330,8 +354,11 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .query_starts = args.query_starts.data<int32_t>(),
       .slopes = args.alibi_slopes.data<float>(),
       .sinks = args.sinks.data<float>(),
+      .key_norms = uploaded.skips_far_keys ? args.kv_cache.key_norms.data<float>() : nullptr,
       .items = nullptr,
       .block_starts = nullptr,
+      .queue = nullptr,
+      .num_ranges = 0,
       .tiles = uploaded.tiles,
       .members = uploaded.members,
       .partial_out = partial_out,
@@ -345,6 +372,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .max_blocks = static_cast<int>(args.block_table.dim(1)),
       .pattern = args.pattern,
       .scale = scale,
+      .score_factor = std::abs(args.scale) * args.kv_cache.scales.k * kLog2E,
       .soft_cap = args.soft_cap,
       .value_factor = fp8 ? FindFp8Attention<T>(head_dim)->factor * args.kv_cache.scales.v : 1.0f};
   AttnMergeParams<T> merge = {.out = params.out,
@@ -361,6 +389,8 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
   for (const UploadedPlan::Part& part : uploaded.parts) {
     params.items = part.items;
     params.block_starts = part.block_starts;
+    params.queue = part.queue;
+    params.num_ranges = static_cast<int>(part.num_ranges);
     const auto launch = [&](const auto& instance) {
       return Launch(device_,
                     {.grid = {static_cast<unsigned>(part.num_blocks)},

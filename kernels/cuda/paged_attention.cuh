@@ -27,9 +27,11 @@
 #include <type_traits>
 
 #include "kernels/cuda/attn_exchange.cuh"
+#include "kernels/cuda/attn_horizon.cuh"
 #include "kernels/cuda/attn_keys.cuh"
 #include "kernels/cuda/attn_params.h"
 #include "kernels/cuda/attn_products.cuh"
+#include "kernels/cuda/attn_ranges.cuh"
 #include "kernels/cuda/attn_rows.cuh"
 #include "kernels/cuda/attn_softmax.cuh"
 #include "kernels/cuda/attn_tiles.cuh"
@@ -41,11 +43,13 @@ namespace quire::kernels::cuda {
 // Processes one work item. All threads of the block must call this function. Cache is the type of
 // the cache's elements: T, or E4M3.
 template <typename T, int kHeadDim, int kRowTiles, bool kListed, typename Cache = T>
-__device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const AttentionItem item) {
+__device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const AttentionItem planned) {
   using Shape = AttnShape<kHeadDim, kRowTiles, sizeof(Cache)>;
   using Products = AttnProducts<T, Cache, Shape>;
   constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages;
   const AttnPlace<Shape> at;
+  AttentionItem item = planned;
+  if constexpr (CanSkipFarKeys(kHeadDim, kListed)) item = WithinHorizon<T, Shape>(p, at, planned);
   const ItemTiles<kListed> tiles(p.tiles, item, kKeys);
   const TileLoader<Cache, Shape> loader = {
       .thread = at.thread,
@@ -112,7 +116,7 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
 template <typename T, int kHeadDim, bool kListed, typename Cache = T>
 __device__ __forceinline__ void AttendItems(const AttnParams<T>& p) {
   constexpr bool kWide = HasWideItems(kHeadDim) && !kListed && std::is_same_v<Cache, T>;
-  for (int i = p.block_starts[blockIdx.x]; i < p.block_starts[blockIdx.x + 1]; ++i) {
+  ForEachItem<CanSkipFarKeys(kHeadDim, kListed)>(p, [&](int i) {
     const int row_tiles = ItemRowTiles(p.items[i].num_rows, kHeadDim);
     if (kWide && row_tiles == 8) {
       if constexpr (kWide) AttendWideItem<T, kHeadDim>(p, i);
@@ -123,7 +127,7 @@ __device__ __forceinline__ void AttendItems(const AttnParams<T>& p) {
     } else if constexpr (kHeadDim <= 128) {
       AttendItem<T, kHeadDim, 1, kListed, Cache>(p, p.items[i]);
     }
-  }
+  });
   GridDependencyLaunch();
 }
 

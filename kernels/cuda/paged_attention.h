@@ -60,8 +60,9 @@ class PagedAttentionOp {
   // The last plan of a key and its copy on the device.
   struct UploadedPlan {
     CudaAttentionPlan plan;
-    bool fp8 = false;       // the plan is one for the kernels that read an fp8 cache
-    int32_t grid_size = 0;  // the blocks that the device runs at once; 0: not asked yet
+    bool fp8 = false;             // the plan is one for the kernels that read an fp8 cache
+    bool skips_far_keys = false;  // AttentionPlanOptions
+    int32_t grid_size = 0;        // the blocks that the device runs at once; 0: not asked yet
     // Plans are copied to the device from these two host buffers in turn. During a Plan call only
     // the previous step may still run (Backend::Plan), so the last copy from the older one is
     // complete.
@@ -70,10 +71,11 @@ class PagedAttentionOp {
     DeviceBuffer memory;
     struct Part {
       bool prefill = false;
-      int64_t num_blocks = 0;
+      int64_t num_blocks = 0, num_ranges = 0;
       const AttentionItem* items = nullptr;
       const int32_t* block_starts = nullptr;
-      int64_t num_merges = 0;  // the next of `merges`
+      AttentionQueue* queue = nullptr;  // null: each block has one range
+      int64_t num_merges = 0;           // the next of `merges`
     };
     std::vector<Part> parts;
     const AttentionMerge* merges = nullptr;

@@ -18,23 +18,24 @@ namespace quire::kernels::cuda {
 struct PlanDecodesParams {
   const int32_t* context_lens;  // [num_seqs]
   AttentionItem* items;
-  int32_t* block_starts;   // [grid_size + 1]
+  int32_t* block_starts;   // [num_ranges + 1]
   AttentionMerge* merges;  // [units]; num_rows is 0 for a unit that is not cut
+  AttentionQueue* queue;   // null: blocks draw no ranges
   AttentionPattern pattern;
   DecodeUnits units;
-  int num_seqs, tile_keys, grid_size;
+  int num_seqs, tile_keys, num_ranges;
   int fixed_split_tiles;  // from one cut to the next; not used for equal cuts
 };
 
 inline constexpr int kPlanThreads = 256;
 inline constexpr int kPlanWarps = kPlanThreads / kWarpLanes;
 
-// Returns the shared memory of a launch: prefix sums over the sequences, two more over the blocks
-// of attention's grid or, with a fixed split, one more over the sequences, and one number for each
+// Returns the shared memory of a launch: prefix sums over the sequences, two more over the ranges
+// of items or, with a fixed split, one more over the sequences, and one number for each
 // warp.
-constexpr int64_t PlanSharedBytes(int64_t num_seqs, int64_t grid_size, bool fixed_split) {
+constexpr int64_t PlanSharedBytes(int64_t num_seqs, int64_t num_ranges, bool fixed_split) {
   const int64_t numbers =
-      num_seqs + 1 + (fixed_split ? num_seqs + 1 : 2 * (grid_size + 1)) + kPlanWarps;
+      num_seqs + 1 + (fixed_split ? num_seqs + 1 : 2 * (num_ranges + 1)) + kPlanWarps;
   return numbers * static_cast<int64_t>(sizeof(int64_t));
 }
 
@@ -141,20 +142,20 @@ __device__ __forceinline__ void ForEachUnit(const PlanDecodesParams& p, Write wr
   for (int i = first; i < p.num_seqs * per_seq; i += warps) write(i / per_seq, i % per_seq);
 }
 
-// Calls write(block) for each block of attention's grid, and for the end of the grid.
+// Calls write(range) for each range of items, and for the end of the last one.
 template <typename Write>
-__device__ __forceinline__ void ForEachBlockStart(const PlanDecodesParams& p, Write write) {
+__device__ __forceinline__ void ForEachRangeStart(const PlanDecodesParams& p, Write write) {
   const int threads = static_cast<int>(gridDim.x) * kPlanThreads;
   const int first = static_cast<int>(blockIdx.x * kPlanThreads + threadIdx.x);
-  for (int block = first; block <= p.grid_size; block += threads) write(block);
+  for (int range = first; range <= p.num_ranges; range += threads) write(range);
 }
 
-// Cuts the list of all tiles into equal ranges, one for each block of attention's grid.
+// Cuts the list of all tiles into equal ranges.
 __device__ __forceinline__ void PlanEqualCuts(const PlanDecodesParams& p) {
   int64_t* const tile_sums = DynamicShared<int64_t>();
   int64_t* const cut_sums = tile_sums + p.num_seqs + 1;
-  int64_t* const cut_unit_sums = cut_sums + p.grid_size + 1;
-  int64_t* const scratch = cut_unit_sums + p.grid_size + 1;
+  int64_t* const cut_unit_sums = cut_sums + p.num_ranges + 1;
+  int64_t* const scratch = cut_unit_sums + p.num_ranges + 1;
   const int per_seq = p.units.per_seq();
   const auto count = [&](int seq) { return TilesOf(p, seq).count; };
   // Counts the sequences whose units have 1, 2, 3 and more tiles, with 16 bits for each number. The
@@ -169,7 +170,7 @@ __device__ __forceinline__ void PlanEqualCuts(const PlanDecodesParams& p) {
   PrefixSums(tile_sums, p.num_seqs, scratch,
              [&](int seq) { return int64_t{count(seq)} * per_seq; });
   const int64_t total = tile_sums[p.num_seqs];
-  const int64_t range = std::max<int64_t>(base::CeilDiv(total, p.grid_size), shortest_range);
+  const int64_t range = std::max<int64_t>(base::CeilDiv(total, p.num_ranges), shortest_range);
   const auto num_ranges = static_cast<int>(base::CeilDiv(total, range));
   // Range i begins with a cut if it begins inside a unit.
   PrefixSums(cut_sums, num_ranges, scratch,
@@ -194,14 +195,14 @@ __device__ __forceinline__ void PlanEqualCuts(const PlanDecodesParams& p) {
                .step = range,
                .count = tiles});
   });
-  ForEachBlockStart(p, [&](int block) {
-    if (block >= num_ranges) {
-      p.block_starts[block] = p.num_seqs * per_seq + static_cast<int32_t>(cut_sums[num_ranges]);
+  ForEachRangeStart(p, [&](int i) {
+    if (i >= num_ranges) {
+      p.block_starts[i] = p.num_seqs * per_seq + static_cast<int32_t>(cut_sums[num_ranges]);
       return;
     }
-    const TilePlace at = PlaceOf(p, tile_sums, block * range);
-    p.block_starts[block] = at.seq * per_seq + at.unit + (at.offset > 0 ? 1 : 0) +
-                            static_cast<int32_t>(cut_sums[block]);
+    const TilePlace at = PlaceOf(p, tile_sums, i * range);
+    p.block_starts[i] =
+        at.seq * per_seq + at.unit + (at.offset > 0 ? 1 : 0) + static_cast<int32_t>(cut_sums[i]);
   });
 }
 
@@ -231,22 +232,21 @@ __device__ __forceinline__ void PlanFixedCuts(const PlanDecodesParams& p) {
                .step = piece_tiles,
                .count = TilesOf(p, seq).count});
   });
-  // A block begins with the first piece that begins in its range of tiles, or after the range.
+  // A range begins with the first piece that begins in its share of the tiles, or after it.
   const int64_t total = tile_sums[p.num_seqs];
-  const int64_t range = base::CeilDiv(total, p.grid_size);
-  ForEachBlockStart(p, [&](int block) {
-    if (block * range >= total) {
-      p.block_starts[block] = static_cast<int32_t>(item_sums[p.num_seqs]);
+  const int64_t range = base::CeilDiv(total, p.num_ranges);
+  ForEachRangeStart(p, [&](int i) {
+    if (i * range >= total) {
+      p.block_starts[i] = static_cast<int32_t>(item_sums[p.num_seqs]);
       return;
     }
-    const TilePlace at = PlaceOf(p, tile_sums, block * range);
+    const TilePlace at = PlaceOf(p, tile_sums, i * range);
     const FixedPieces pieces = pieces_of(at.seq);
     int piece = 0;
     if (at.offset > 0) {
       piece = 1 + base::CeilDiv(std::max(0, at.offset - pieces.first_cut), piece_tiles);
     }
-    p.block_starts[block] =
-        static_cast<int32_t>(item_sums[at.seq]) + at.unit * pieces.count + piece;
+    p.block_starts[i] = static_cast<int32_t>(item_sums[at.seq]) + at.unit * pieces.count + piece;
   });
 }
 
@@ -258,6 +258,7 @@ __global__ void __launch_bounds__(kPlanThreads)
   } else {
     PlanEqualCuts(p);
   }
+  if (p.queue != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *p.queue = {};
 }
 
 }  // namespace quire::kernels::cuda

@@ -30,6 +30,7 @@
 //   int Opaque(int)                                  the same, but the compiler does not know that
 //   float Exp2(float), Log2(float), Reciprocal(float);                   approximate: 1 to 4 ulp
 //   T AtomicAdd(T*, T);                              4- or 8-byte integers; orders no other access
+//   void AtomicMax(int32_t*, int32_t);               orders no other access
 //   CpAsync<4|8|16>(shared, global, valid);  CpAsyncCommit();  CpAsyncWait<groups in flight>();
 //       if not valid: writes zeros and does not read the source
 //   LdMatrix(uint32_t (&r)[1|2|4], row);  LdMatrixTransposed(...)        row: this lane's 16 bytes

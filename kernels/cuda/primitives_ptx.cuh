@@ -170,6 +170,7 @@ __device__ __forceinline__ T AtomicAdd(T* to, T value) {
     return static_cast<T>(atomicAdd(reinterpret_cast<unsigned*>(to), static_cast<unsigned>(value)));
   }
 }
+__device__ __forceinline__ void AtomicMax(int32_t* to, int32_t value) { atomicMax(to, value); }
 
 // --- Matrices
 

@@ -47,6 +47,7 @@ absl::Status QkvPost(Device& device, const QkvPostArgs& args) {
                                 .bias = args.bias.data<float>(),
                                 .query_norm = norm.query_weight.data<float>(),
                                 .key_norm = norm.key_weight.data<float>(),
+                                .largest_keys = cache_view.key_norms.data<float>(),
                                 .num_slots = cache_view.num_blocks() * block_size,
                                 .num_positions = NumPositions(args),
                                 .block_stride = cache_view.block_stride(),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <type_traits>
 
@@ -21,6 +22,7 @@ struct QkvPostParams {
   const float* bias;            // as long as a row of qkv; null: no bias
   const float* query_norm;      // weights of one head or of all heads; null: no QK-norm
   const float* key_norm;
+  float* largest_keys;  // [num_kv_heads], CacheView::key_norms; null: not kept
   int64_t num_slots, num_positions;
   int64_t block_stride;  // elements
   int num_heads, num_kv_heads, key_dim, value_dim, block_size;
@@ -32,6 +34,37 @@ struct QkvPostParams {
   float k_scale, v_scale;  // of the cache
   bool interleaved, layer_norm, norm_by_head;
 };
+
+// Raises largest_keys to the norms of the keys that the block has written, of the KV heads [first,
+// end). One warp computes a norm, of the elements as they are stored. Norms are not negative, so
+// their bits are in the order of integers, and the result does not depend on the order of blocks. A
+// NaN would lose against numbers if its sign were set, so it becomes infinity.
+template <typename Cache>
+__device__ __forceinline__ void RaiseLargestKeys(const QkvPostParams& p, int64_t slot, int first,
+                                                 int end) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  const int warps = static_cast<int>(blockDim.x) / kWarpLanes;
+  const Cache* const block =
+      static_cast<const Cache*>(p.keys) + slot / p.block_size * p.block_stride;
+  for (int head = first + static_cast<int>(threadIdx.x) / kWarpLanes; head < end; head += warps) {
+    const Cache* const key =
+        block + (int64_t{head} * p.block_size + slot % p.block_size) * p.key_dim;
+    float sum = 0.0f;
+    for (int i = lane; i < p.key_dim; i += kWarpLanes) {
+      const float x = ToFloat(key[i]);
+      sum = fmaf(x, x, sum);
+    }
+#pragma unroll
+    for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) {
+      sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    }
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const float norm = sum < kInfinity ? sqrtf(sum) : kInfinity;
+    if (lane == 0) {
+      AtomicMax(reinterpret_cast<int32_t*>(p.largest_keys + head), std::bit_cast<int32_t>(norm));
+    }
+  }
+}
 
 // Grid: [tokens, sections]. A section is a range of heads. With QK-norm over single heads, a
 // section is one head. With QK-norm over all heads together, the sections are Q, K and V. A thread
@@ -136,6 +169,10 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     out[first] = FromFloat<Cache>(x);
     out[second] = FromFloat<Cache>(y);
   }
+  if (p.largest_keys == nullptr || slot < 0 || slot >= p.num_slots) return;
+  __syncthreads();  // after this barrier, every thread sees the keys that the block has written
+  RaiseLargestKeys<Cache>(p, slot, std::max(first_head, p.num_heads) - p.num_heads,
+                          std::min(end_head, num_rotated) - p.num_heads);
 }
 
 }  // namespace quire::kernels::cuda

@@ -1,15 +1,23 @@
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 #include "base/status_macros.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/row_launch.h"
 #include "kernels/cuda/shift_keys.cuh"
+#include "kernels/ops/check.h"
 
 namespace quire::kernels::cuda {
 
 absl::Status ShiftKeys(Device& device, const ShiftKeysArgs& args) {
   RETURN_IF_ERROR(Validate(args));
+  // A shifted key is rounded anew, and may become longer.
+  if (!args.kv_cache.key_norms.empty()) {
+    return WantGot("kv_cache", "no key_norms where keys are shifted",
+                   absl::StrCat("those of ", args.kv_cache.num_kv_heads(), " KV heads"));
+  }
   const int64_t rope_half = args.rope_table.dim(1);
   const int64_t num_pairs = args.kv_cache.num_kv_heads() * args.kv_cache.block_size() * rope_half;
   if (num_pairs == 0) return absl::OkStatus();

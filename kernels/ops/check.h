@@ -83,7 +83,8 @@ inline absl::Status CheckKvCache(const CacheView& kv_cache, int64_t key_dim, int
                               : absl::StrCat("1 with ", base::ToAbsl(Name(keys.dtype()))),
                    absl::StrCat(scale));
   }
-  return absl::OkStatus();
+  if (kv_cache.key_norms.empty()) return absl::OkStatus();
+  return CheckTensor("key_norms of kv_cache", kv_cache.key_norms, {DType::kF32}, {keys.dim(1)});
 }
 
 inline absl::Status CheckSameDType(std::string_view what, const TensorView& tensor,

@@ -35,7 +35,7 @@ struct QkNorm {
 
 struct QkvPostArgs {
   TensorView query;    // [num_tokens, num_heads, key_dim]  activation dtype, written
-  CacheView kv_cache;  // slots written
+  CacheView kv_cache;  // slots written, and key_norms raised
   // [num_tokens, (num_heads + num_kv_heads) * key_dim + num_kv_heads * value_dim]: Q, K, V
   TensorView qkv;
   TensorView positions;     // [num_tokens]  int32

@@ -90,12 +90,18 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
                "activations to F8_E4M3, too, each token by a scale of its own. No GPU has run this "
                "yet.",
        .target = &engine.cuda_fp8_products},
+      {.name = "cuda_alibi_skip",
+       .group = "Compute",
+       .help = "On a GPU, attention of a model with ALiBi leaves out distant keys that provably "
+               "weigh nothing, but not for prompts with cuda_attention wgmma. No GPU has run this "
+               "yet.",
+       .target = &engine.cuda_alibi_skip},
       {.name = "deterministic",
        .group = "Compute",
        .help =
            "On a GPU, a request gets the same bits alone and beside others, in any chunks of "
            "its prompt and after preemption, at the cost of speed. The CPU always does this. Not "
-           "with cuda_shared_prefix, cuda_fp8_products or cuda_attention wgmma.",
+           "with cuda_shared_prefix, cuda_fp8_products, cuda_alibi_skip or cuda_attention wgmma.",
        .target = &engine.deterministic},
       {.name = "threads",
        .group = "Compute",
@@ -448,9 +454,10 @@ absl::Status Validate(const ServerConfig& config) {
   }
   if (config.engine.deterministic &&
       (config.engine.cuda_shared_prefix || config.engine.cuda_fp8_products ||
-       config.engine.cuda_attention == "wgmma")) {
+       config.engine.cuda_alibi_skip || config.engine.cuda_attention == "wgmma")) {
     return invalid(
-        "--deterministic: want none of --cuda_shared_prefix, --cuda_fp8_products and "
+        "--deterministic: want none of --cuda_shared_prefix, --cuda_fp8_products, "
+        "--cuda_alibi_skip and "
         "--cuda_attention wgmma, whose results depend on the step");
   }
   if (config.max_message_bytes < config.engine.max_prompt_bytes) {

@@ -1,6 +1,7 @@
 """The backend that serves is the one that was asked for, and the log warns when attention on it is slow."""
 
 import collections
+import pathlib
 import re
 import shutil
 import subprocess
@@ -41,7 +42,7 @@ class BackendTest(unittest.TestCase):
         self.serve("bfloat16", "--deterministic", numerics="cuda-3-deterministic")
         server = Server("--backend", "cuda-emulated", "--deterministic", "--cuda_attention", "wgmma")
         self.assertEqual(server.wait(), 2)
-        self.assertIn("--deterministic: want none of --cuda_shared_prefix, --cuda_fp8_products and --cuda_attention wgmma", server.log())
+        self.assertIn("--deterministic: want none of --cuda_shared_prefix, --cuda_fp8_products, --cuda_alibi_skip and --cuda_attention wgmma", server.log())
         server = Server("--backend", "cpu", "--deterministic").ready()
         server.stop()
 
@@ -105,6 +106,24 @@ class BackendTest(unittest.TestCase):
         metrics = server.metrics()
         self.assertIn(metrics["quire_shared_prefixes_total"], (3, 4))
         self.assertEqual(metrics["quire_saved_keys_total"], metrics["quire_shared_prefixes_total"] * 2 * 256)
+
+    def test_far_keys_of_a_model_with_alibi_are_skipped_where_that_is_chosen(self):
+        """The bundled model. A prompt as short as this has no far keys, so both servers read the same."""
+        stories = pathlib.Path(__file__).parents[2] / "models/quire-stories"
+        answers = []
+        for flags in ((), ("--cuda_alibi_skip",)):
+            server = Server("--backend", "cuda-emulated", "--max_model_len", "64", "--max_num_batched_tokens", "16",
+                            "--max_num_seqs", "1", *flags, model=stories).ready()
+            self.addCleanup(server.stop)
+            client = Client(server.address)
+            self.addCleanup(client.close)
+            self.assertEqual(client.server_info().numerics, "cuda-3-skip" if flags else "cuda-3")
+            answer = client.generate("Once upon a time", temperature=0, max_tokens=6, ignore_eos=True, token_ids=True)
+            answers.append(list(answer.completions[0].token_ids))
+        self.assertEqual(*answers)
+
+    def test_skipping_is_for_models_with_alibi(self):
+        self.assertIn("cuda_alibi_skip changes nothing", self.serve("bfloat16", "--cuda_alibi_skip"))
 
     def test_the_metrics_of_the_gpu(self):
         """With a library in the place of the driver's NVML, and without any."""

@@ -28,7 +28,8 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
                             .deterministic = options.deterministic,
                             .prefill_attention = attention,
                             .shared_prefix_bytes = options.cuda_shared_prefix ? 1 : 0,
-                            .fp8_products = options.cuda_fp8_products});
+                            .fp8_products = options.cuda_fp8_products,
+                            .skips_far_keys = options.cuda_alibi_skip});
 }
 
 }  // namespace

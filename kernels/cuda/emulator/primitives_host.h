@@ -117,6 +117,13 @@ T AtomicAdd(T* to, T value) {
   emulator::LetOthersRun();
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
+inline void AtomicMax(int32_t* to, int32_t value) {
+  emulator::LetOthersRun();
+  int32_t now = __atomic_load_n(to, __ATOMIC_RELAXED);
+  while (now < value && !__atomic_compare_exchange_n(to, &now, value, /*weak=*/true,
+                                                     __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+}
 
 // --- Matrices
 

@@ -115,6 +115,27 @@ TEST(GpuBenchCaseTest, WorkIsWhatTheShapeMakesIt) {
   EXPECT_EQ(alone.bytes - WorkOf(forks).bytes, 18.0 * 4096 * 8 * 128 * 2 * 2);
 }
 
+// The farthest head of 32 has a slope of 2^-8, and the nearest one of 2^-0.25.
+TEST(GpuBenchCaseTest, DecodesThatSkipReadTheKeysWithinTheHorizonOfTheirHeads) {
+  AttentionCase c = {.suite = "skip",
+                     .context_lens = std::vector<int32_t>(64, 32768),
+                     .query_lens = std::vector<int32_t>(64, 1),
+                     .num_kv_heads = 32,
+                     .alibi = true};
+  EXPECT_EQ(Name(c), "skip 64x32768 32/32 d128 bs16 alibi");
+  const double all = WorkOf(c).bytes;
+  c.skips = true;
+  EXPECT_EQ(Name(c), "skip 64x32768 32/32 d128 bs16 alibi skipping");
+  // Scores are at most 12 * sqrt(128 / 3) * 0.75 in magnitude.
+  const double horizon = 2 * 12 * std::sqrt(128.0 / 3) * 0.75 + 24 * std::log(2.0);
+  double keys = 0.0;
+  for (int head = 1; head <= 32; ++head) {
+    keys += std::min(32768.0, horizon * std::exp2(head / 4.0));
+  }
+  EXPECT_NEAR(WorkOf(c).bytes / all, keys / 32 / 32768, 1e-3);
+  EXPECT_NEAR(keys / 32 / 32768, 0.21, 0.01);
+}
+
 TEST(GpuBenchCaseTest, PredictionsFollowWhicheverCeilingBinds) {
   const Ceilings ceilings = {.read = 100.0, .copy = 90.0, .gemm = 1000.0};
   const Expectation expectation = {.of_read = 0.5, .of_gemm = 0.25, .launch_seconds = 0.5};
@@ -152,6 +173,8 @@ TEST(GpuBenchCaseTest, TheFullMatrixHasEveryShapeOnceWithAndWithoutAlibi) {
   }
   EXPECT_THAT(names, Contains("shared 16x4352 32/8 d128 bs16 prefix 4096"));
   EXPECT_THAT(names, Contains("shared 16x4352 32/8 d128 bs16 prefix 4096 together"));
+  EXPECT_THAT(names, Contains("skip 64x8192 32/32 d128 bs16 alibi"));
+  EXPECT_THAT(names, Contains("skip 64x8192 32/32 d128 bs16 alibi skipping"));
   for (const char* shape : {"1x1024@1024", "1x8192@8192", "1x32768@32768", "1x512@8192"}) {
     EXPECT_THAT(names, Contains(absl::StrCat("prefill ", shape, " 32/8 d128 bs16")));
     EXPECT_THAT(names, Contains(absl::StrCat("prefill ", shape, " 32/8 d128 bs16 alibi")));

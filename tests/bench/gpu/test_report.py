@@ -74,6 +74,13 @@ class GoalsTest(unittest.TestCase):
         self.assertIn("**not met**; worst of 1: 2.50 times", goal(report.goals(rows, []), "16 forks of 4096 keys 3 times"))
         self.assertIn("not measured", goal(report.goals(rows[:1], []), "16 forks of 4096 keys 3 times"))
 
+    def test_decodes_that_skip_far_keys_are_compared_with_those_that_do_not(self):
+        name, aim = "skip 64x8192 32/32 d128 bs16 alibi", "64 decodes of 8192 keys with ALiBi 1.7 times"
+        rows = [attention(name, "skip", contexts=[8192] * 64), attention(name + " skipping", "skip", 50.0, contexts=[8192] * 64)]
+        self.assertIn(": met; worst of 1: 2.00 times as fast", goal(report.goals(rows, []), aim))
+        rows[1]["median_us"] = 80.0
+        self.assertIn("**not met**; worst of 1: 1.25 times", goal(report.goals(rows, []), aim))
+
     def test_every_peer_has_its_worst_row(self):
         peers = [{"peer": "flashinfer", "case": "a", "times_faster": 1.2}, {"peer": "flashinfer", "case": "b", "times_faster": 0.8}]
         self.assertIn("**not met**; worst of 2: 0.80 times as fast (b)", goal(report.goals([], peers), "no slower than flashinfer"))

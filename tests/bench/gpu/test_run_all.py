@@ -41,7 +41,7 @@ case "$0" in *bad_test) exit 1 ;; esac
 """
 TESTS = ["primitives", "hopper_primitives", "tile_product", "device", "paged_attention", "attn_merge", "step_ops",
          "attention_reference", "packed_gemm", "backend", "bad_arguments", "prefill_attention", "shared_keys",
-         "fp8_attention"]
+         "far_keys", "fp8_attention"]
 
 
 class RunAllTest(unittest.TestCase):

@@ -178,6 +178,18 @@ TEST(AttentionPathTest, SharedPrefixesHaveTheirOwnNameAndLimitsAndNoFixedSplit) 
             "cuda_shared_prefix: want false with deterministic, got true");
 }
 
+TEST(AttentionPathTest, SkippedKeysHaveTheirOwnNameAndNoFixedSplit) {
+  const auto backend_of = [](const CudaBackendOptions& options) {
+    return CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(), options);
+  };
+  EXPECT_FALSE((*backend_of({}))->info().keeps_key_norms);
+  const auto skipping = *backend_of({.skips_far_keys = true});
+  EXPECT_EQ(skipping->info().numerics, "cuda-3-skip");
+  EXPECT_TRUE(skipping->info().keeps_key_norms);
+  EXPECT_EQ(backend_of({.deterministic = true, .skips_far_keys = true}).status().message(),
+            "cuda_alibi_skip: want false with deterministic, got true");
+}
+
 TEST(AttentionPathTest, WgmmaIsRefusedByADeterministicBackend) {
   const auto backend =
       CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(),

@@ -280,7 +280,8 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
         .fixed_split_keys = *rc::gen::element(64, 256),
         .part_rows = *rc::gen::element(1, 300, 3000, 1 << 17),
         .wide_items = *rc::gen::arbitrary<bool>(),
-        .prefill_grid_size = fixed_split ? 0 : *rc::gen::element(0, 5, 132)};
+        .prefill_grid_size = fixed_split ? 0 : *rc::gen::element(0, 5, 132),
+        .skips_far_keys = !fixed_split && *rc::gen::arbitrary<bool>()};
     AttentionPlanArgs args = lengths.Args();
     args.most_context_len = std::ranges::max(lengths.context) + 1;  // that of the decodes below
     args.most_seqs = std::ssize(lengths.query);
@@ -313,15 +314,21 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
   }));
 }
 
-TEST(CudaAttentionPlanTest, NoBlockHasMoreThanItsEqualShare) {
+TEST(CudaAttentionPlanTest, NoRangeHasMoreThanItsEqualShare) {
   EXPECT_TRUE(rc::check([] {
     const Lengths lengths = AnyLengths();
     const int32_t grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264);
+    const bool draws = *rc::gen::arbitrary<bool>();
     CudaAttentionPlan plan;
-    RC_ASSERT(plan.Build(lengths.Args(),
-                         {.grid_size = grid_size, .wide_items = *rc::gen::arbitrary<bool>()})
+    RC_ASSERT(plan.Build(lengths.Args(), {.grid_size = grid_size,
+                                          .wide_items = *rc::gen::arbitrary<bool>(),
+                                          .skips_far_keys = draws})
                   .ok());
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
+      int32_t most_rows = 1;
+      for (const AttentionItem& item : part.items) most_rows = std::max(most_rows, item.num_rows);
+      const int32_t head_dim = lengths.shape.heads.value_dim;
+      const int64_t ranges = draws ? grid_size * 8 / ItemRowTiles(most_rows, head_dim) : grid_size;
       int64_t total = 0, most = 0;
       for (size_t b = 1; b < part.block_starts.size(); ++b) {
         int64_t tiles = 0;
@@ -331,8 +338,8 @@ TEST(CudaAttentionPlanTest, NoBlockHasMoreThanItsEqualShare) {
         total += tiles;
         most = std::max(most, tiles);
       }
-      RC_ASSERT(part.block_starts.size() - 1 <= static_cast<size_t>(grid_size));
-      RC_ASSERT(most <= std::max<int64_t>((total + grid_size - 1) / grid_size, kMinRangeTiles));
+      RC_ASSERT(std::ssize(part.block_starts) - 1 <= ranges);
+      RC_ASSERT(most <= std::max<int64_t>((total + ranges - 1) / ranges, kMinRangeTiles));
     }
   }));
 }
@@ -463,6 +470,10 @@ TEST(CudaAttentionPlanTest, AFixedSplitHasOneKernel) {
                        {.fixed_split = true, .prefill_grid_size = 3})
                 .message(),
             "plan: want one kernel for all rows of a fixed split, got a second one for chunks");
+  EXPECT_EQ(plan.Build({.context_lens = lens, .query_lens = lens, .heads = {4, 2, 64, 64}},
+                       {.fixed_split = true, .skips_far_keys = true})
+                .message(),
+            "plan: want no skipped keys with a fixed split, got both");
 }
 
 TEST(CudaAttentionPlanTest, TooManyPartialRowsAreRefusedByNumber) {

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/alibi_slopes.h"
+#include "kernels/cuda/attention_items.h"
 #include "kernels/quant/float16.h"
 #include "tests/kernels/kernel_testing.h"
 #include "tests/testing/seen_keys.h"
@@ -43,9 +44,9 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
              << ", cache_deviation " << c.cache_deviation << ", cache_scales " << c.cache_scales.k
              << "/" << c.cache_scales.v << ", soft_cap " << c.soft_cap << ", scale " << c.scale
              << ", alibi " << c.alibi << (c.alibi_is_rounded ? " rounded" : "") << ", sinks "
-             << c.sinks << ", second_half " << c.second_half << ", fixed_split_keys "
-             << c.fixed_split_keys << ", part_rows " << c.part_rows << ", shared "
-             << ::testing::PrintToString(c.shared);
+             << c.sinks << ", second_half " << c.second_half << ", skips_far_keys "
+             << c.skips_far_keys << ", fixed_split_keys " << c.fixed_split_keys << ", part_rows "
+             << c.part_rows << ", shared " << ::testing::PrintToString(c.shared);
 }
 
 AttentionBatch::AttentionBatch(const AttentionCase& c)
@@ -133,6 +134,78 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
   for (int32_t h = 0; h < c.num_heads; ++h) sinks_.push_back(static_cast<float>(h % 5) - 1.0f);
   slopes_ = kernels::AlibiSlopes(c.second_half ? 2 * c.num_heads : c.num_heads);
   if (c.second_half) slopes_.erase(slopes_.begin(), slopes_.begin() + c.num_heads);
+  if (!c.slopes.empty()) slopes_ = c.slopes;
+}
+
+void AttentionBatch::SetQuery(size_t seq, int64_t i, int64_t head, float element) {
+  const int64_t row = (query_starts_[seq] + i) * case_.num_heads + head;
+  for (int64_t d = 0; d < case_.head_dim; ++d) {
+    query_[static_cast<size_t>(row * case_.head_dim + d)] = Sign(d) * element;
+  }
+}
+
+void AttentionBatch::SetKeyAndValue(size_t seq, int64_t key, int64_t kv_head, float key_element,
+                                    float value_element) {
+  float* const k = cache_.data() + At(seq, key, kv_head);
+  for (int64_t d = 0; d < case_.head_dim; ++d) k[d] = Sign(d) * key_element;
+  std::fill_n(cache_.data() + At(seq, key, case_.num_kv_heads + kv_head), case_.value_dim(),
+              value_element);
+}
+
+std::vector<float> AttentionBatch::KeyNorms() const {
+  std::vector<float> norms(static_cast<size_t>(case_.num_kv_heads), case_.key_norm.value_or(0.0f));
+  if (!norms_before_.empty()) return norms_before_;
+  if (case_.key_norm) return norms;
+  for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
+    for (int64_t key = 0; key < context_lens_[seq]; ++key) {
+      if (block_table_[seq * static_cast<size_t>(max_blocks_) +
+                       static_cast<size_t>(key / case_.block_size)] == kNoBlock) {
+        continue;
+      }
+      for (int64_t kv_head = 0; kv_head < case_.num_kv_heads; ++kv_head) {
+        const float* const k = cache_.data() + At(seq, key, kv_head);
+        double squares = 0.0;
+        for (int64_t d = 0; d < case_.head_dim; ++d) squares += double{k[d]} * k[d];
+        float& norm = norms[static_cast<size_t>(kv_head)];
+        norm = std::max(norm, static_cast<float>(std::sqrt(squares)));  // a NaN is no key
+      }
+    }
+  }
+  return norms;
+}
+
+int64_t AttentionBatch::PoisonFarKeys() {
+  const std::vector<float> norms = norms_before_ = KeyNorms();
+  const int32_t tile_keys = kernels::cuda::AttentionTileKeys(case_.head_dim);
+  const int64_t group = case_.num_heads / case_.num_kv_heads;
+  int64_t num_poisoned = 0;
+  for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
+    const int64_t first_position = context_lens_[seq] - query_lens_[seq];
+    for (int64_t head = 0; head < case_.num_heads; head += group) {
+      const int64_t kv_head = head / group;
+      double oldest = static_cast<double>(first_position);  // that a row needs
+      for (int64_t row = 0; row < query_lens_[seq] * group; ++row) {
+        const int64_t i = row / group, of = head + row % group;
+        const float* const query =
+            query_.data() + ((query_starts_[seq] + i) * case_.num_heads + of) * case_.head_dim;
+        double squares = 0.0;
+        for (int64_t d = 0; d < case_.head_dim; ++d) squares += double{query[d]} * query[d];
+        double bound = std::abs(scale_) * std::sqrt(squares) * norms[static_cast<size_t>(kv_head)];
+        if (case_.soft_cap > 0.0f) bound = std::min(bound, double{case_.soft_cap});
+        // A little more than the kernel's rounding errors and margin.
+        const double horizon =
+            1.001 * (2 * bound + 24 * std::log(2.0)) / slopes_[static_cast<size_t>(of)];
+        oldest = std::min(oldest, static_cast<double>(first_position + i) - horizon);
+      }
+      const int64_t end = static_cast<int64_t>(std::max(0.0, oldest)) / tile_keys * tile_keys;
+      const float nan = std::nanf("");
+      for (int64_t key = case_.pattern.FirstKey(first_position); key < end; ++key) {
+        SetKeyAndValue(seq, key, kv_head, nan, nan);
+        ++num_poisoned;
+      }
+    }
+  }
+  return num_poisoned;
 }
 
 kernels::AttentionPlanArgs AttentionBatch::PlanArgs() const {
@@ -231,7 +304,8 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
     sum += scores[j] = std::exp(scores[j] - maximum);
   }
 
-  std::vector<double> want(static_cast<size_t>(case_.value_dim())), magnitude = want, values = want;
+  std::vector<double> want(static_cast<size_t>(case_.value_dim())), magnitude = want, values = want,
+                                                                    largest = want;
   for (size_t j = 0; j < scores.size(); ++j) {
     const float* const v = cache_.data() + At(seq, seen_keys[j], case_.num_kv_heads + kv_head);
     for (size_t d = 0; d < want.size(); ++d) {
@@ -239,6 +313,7 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
       want[d] += scores[j] / sum * value;
       magnitude[d] += scores[j] / sum * std::abs(value);
       values[d] += std::abs(value);
+      largest[d] = std::max(largest[d], std::abs(value));
     }
   }
   // Each weight and the sum of all weights have the error of the scores. Each product and each
@@ -257,12 +332,14 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
     // division does not increase the error.
     if (case_.dtype == DType::kF16) of_weight = 0x1p-25;
   }
+  // Keys that are skipped weigh at most 2^-24, and change the sum of weights as much.
+  const double skipped = case_.skips_far_keys ? 0x1p-23 : 0.0;
   double worst = 0.0;
   for (size_t d = 0; d < want.size(); ++d) {
     // The output is rounded once more when it is stored. The 1e-7 covers this rounding for an f16
     // output below the normal numbers.
     const double small = case_.dtype == DType::kF16 ? 1e-7 : 1e-7 * case_.cache_scales.v;
-    const double bound = relative * magnitude[d] + of_weight * values[d] +
+    const double bound = relative * magnitude[d] + of_weight * values[d] + skipped * largest[d] +
                          Rounding(case_.dtype) * (1.0 + relative) * std::abs(want[d]) + small;
     const double error = std::abs(got[d] - want[d]) / bound;
     worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error);
@@ -277,6 +354,7 @@ AttentionOnDevice::AttentionOnDevice(kernels::cuda::Device& device, const Attent
           std::ssize(batch.query_) / batch.case_.head_dim * batch.case_.value_dim()),
       slopes(device, DType::kF32, batch.slopes_),
       sinks(device, DType::kF32, batch.sinks_),
+      key_norms(device, DType::kF32, batch.KeyNorms()),
       block_table(device, batch.block_table_),
       context_lens(device, batch.context_lens_),
       query_starts(device, batch.query_starts_) {
@@ -289,6 +367,7 @@ AttentionOnDevice::AttentionOnDevice(kernels::cuda::Device& device, const Attent
       kernels::CacheView(cache.View({1}).raw(), batch.cache_dtype_, num_blocks, c.num_kv_heads,
                          c.block_size, c.head_dim, c.value_dim(), batch.block_stride_);
   args.kv_cache.scales = c.cache_scales;
+  if (c.skips_far_keys) args.kv_cache.key_norms = key_norms.View({c.num_kv_heads});
   args.block_table = TensorView(block_table.data(), DType::kI32, {num_seqs, batch.max_blocks_});
   args.context_lens = TensorView(context_lens.data(), DType::kI32, {num_seqs});
   args.query_starts = TensorView(query_starts.data(), DType::kI32, {num_seqs + 1});

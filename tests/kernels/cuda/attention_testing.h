@@ -54,8 +54,12 @@ struct AttentionCase {
   std::vector<SharedPrefix> shared;
   // If false, the plan is not told which keys are shared.
   bool shares_keys = true;
-  int32_t fixed_split_keys = 0;  // keys of a piece in a fixed split; 0: no fixed split
-  int64_t part_rows = 1 << 17;   // AttentionPlanOptions::part_rows
+  // If true, the cache has norms of its keys, and far keys may be skipped (attn_horizon.cuh).
+  bool skips_far_keys = false;
+  std::optional<float> key_norm;  // of every KV head; absent: the largest norm of a key
+  std::vector<float> slopes;      // with alibi; empty: those of a model
+  int32_t fixed_split_keys = 0;   // keys of a piece in a fixed split; 0: no fixed split
+  int64_t part_rows = 1 << 17;    // AttentionPlanOptions::part_rows
   // If true, the cache is NaN wherever no query may look: slots past the end or before every
   // window, all slots of a sequence without a query, and the gaps between blocks. Must be false for
   // a kernel that reads such slots and gives them the weight 0.
@@ -75,6 +79,17 @@ class AttentionBatch {
  public:
   explicit AttentionBatch(const AttentionCase& c);
 
+  // Replace the numbers of a query head, and those of a key and its value. The elements of a row
+  // are all the same, but for the signs of the queries and the keys: those of Sign(element).
+  void SetQuery(size_t seq, int64_t i, int64_t head, float element);
+  void SetKeyAndValue(size_t seq, int64_t key, int64_t kv_head, float key_element,
+                      float value_element);
+  static float Sign(int64_t element) { return element % 3 == 0 ? -1.0f : 1.0f; }
+  // Replaces by NaN what no row needs under ALiBi: all keys and values of tiles of which the keys
+  // weigh too little for each row of a sequence and KV head that reads them. Returns how many keys
+  // there were. No sequences may share keys.
+  int64_t PoisonFarKeys();
+
   kernels::AttentionPlanArgs PlanArgs() const;  // the result refers to this object
   // Returns the rows of `out` that belong to sequence `seq`.
   std::vector<float> RowsOf(size_t seq, const std::vector<float>& out) const;
@@ -89,6 +104,8 @@ class AttentionBatch {
   // Returns the index of a row in the cache. `part` is the kv head for a key row, and num_kv_heads
   // plus the kv head for a value row.
   int64_t At(size_t seq, int64_t key, int64_t part) const;
+  // Returns the largest norm of a key of each KV head, with the keys that PoisonFarKeys replaced.
+  std::vector<float> KeyNorms() const;
   double WorstErrorOfRow(size_t seq, int64_t i, int64_t head, const float* got,
                          AttentionWeights weights) const;
 
@@ -99,13 +116,14 @@ class AttentionBatch {
   std::vector<int32_t> context_lens_, query_lens_, query_starts_ = {0}, block_table_, shared_seqs_;
   std::vector<kernels::SharedKeys> shared_keys_;
   std::vector<float> query_, cache_, slopes_, sinks_;
+  std::vector<float> norms_before_;  // PoisonFarKeys
 };
 
 // The tensors of a batch on a device, and the arguments of the op, except the plan.
 struct AttentionOnDevice {
   AttentionOnDevice(kernels::cuda::Device& device, const AttentionBatch& batch);
 
-  DeviceFloats query, cache, out, slopes, sinks;
+  DeviceFloats query, cache, out, slopes, sinks, key_norms;
   DeviceArray<int32_t> block_table, context_lens, query_starts;
   kernels::PagedAttentionArgs args;
 };

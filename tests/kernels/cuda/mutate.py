@@ -49,6 +49,7 @@ KERNELS = {
        for part in ("attn_tiles", "attn_exchange")},
     f"{CUDA}/attn_keys.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
                               (PREFILL_UNIT, "cuda_prefill_attention_test")],
+    **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_far_keys_test")] for part in ("attn_horizon", "attn_ranges")},
     f"{CUDA}/attn_fp8.cuh": [(FP8_UNIT, "cuda_fp8_attention_test")],
     **{f"{CUDA}/prefill_{part}.cuh": [(PREFILL_UNIT, "cuda_prefill_attention_test")]
        for part in ("attention", "fetch", "products", "shape")},
@@ -93,7 +94,7 @@ HOST_CODE = {
     EXPERTS: [(EXPERTS, "cuda_moe_test")],
     ITEMS: [(ATTENTION_UNIT, "cuda_paged_attention_test")],
     ATTENTION_HOST: [(ATTENTION_UNIT, "cuda_attention_path_test"), (ATTENTION_UNIT, "cuda_attention_scale_test"),
-                     (ATTENTION_UNIT, "cuda_fp8_attention_test")],
+                     (ATTENTION_UNIT, "cuda_fp8_attention_test"), (ATTENTION_UNIT, "cuda_far_keys_test")],
 }
 TESTS = {**KERNELS, **HOST_CODE}
 # Attention kernels of these head_dims are compiled with the mutant. The other kernels come from the library,

@@ -24,7 +24,8 @@ using kernels::cuda::PagedAttentionOp;
 AttentionAnswer Attend(kernels::cuda::Device& device, const AttentionCase& c,
                        const AttentionBatch& batch, kernels::cuda::PrefillAttention prefill) {
   AttentionOnDevice on_device(device, batch);
-  AttentionPlanOptions options{.shares_keys = !c.shared.empty()};
+  AttentionPlanOptions options{.shares_keys = !c.shared.empty(),
+                               .skips_far_keys = c.skips_far_keys};
   if (c.fixed_split_keys != 0) {
     options.fixed_split = true;
     options.fixed_split_keys = c.fixed_split_keys;

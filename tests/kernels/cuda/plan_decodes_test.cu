@@ -58,6 +58,7 @@ Decodes AnyDecodes() {
                      .fixed_split_keys = *rc::gen::element(64, 256),
                      // The device makes one part.
                      .part_rows = std::numeric_limits<int64_t>::max()};
+  decodes.options.skips_far_keys = !decodes.options.fixed_split && *rc::gen::arbitrary<bool>();
   return decodes;
 }
 
@@ -65,6 +66,7 @@ struct MadePlan {
   std::vector<AttentionItem> items;
   std::vector<int32_t> block_starts;
   std::vector<AttentionMerge> merges;
+  AttentionQueue queue;
 };
 
 MadePlan MakeOnDevice(const Decodes& decodes, const DecodePlan& plan, ThreadOrder order) {
@@ -72,27 +74,29 @@ MadePlan MakeOnDevice(const Decodes& decodes, const DecodePlan& plan, ThreadOrde
   const auto num_seqs = static_cast<int64_t>(decodes.context_lens.size());
   DeviceArray<int32_t> context_lens(*device, decodes.context_lens);
   DeviceArray<AttentionItem> items(*device, plan.most_items);
-  DeviceArray<int32_t> block_starts(*device, plan.grid_size + 1);
+  DeviceArray<int32_t> block_starts(*device, plan.num_ranges + 1);
   DeviceArray<AttentionMerge> merges(*device, num_seqs * plan.units.per_seq());
+  DeviceArray<AttentionQueue> queue(*device, 1);
   EXPECT_TRUE(
       Launch(
           *device,
           {.grid = {2},
            .block = {kPlanThreads},
-           .shared_bytes = PlanSharedBytes(num_seqs, plan.grid_size, decodes.options.fixed_split)},
+           .shared_bytes = PlanSharedBytes(num_seqs, plan.num_ranges, decodes.options.fixed_split)},
           decodes.options.fixed_split ? &PlanDecodesKernel<true> : &PlanDecodesKernel<false>,
           {.context_lens = context_lens.data(),
            .items = items.data(),
            .block_starts = block_starts.data(),
            .merges = merges.data(),
+           .queue = decodes.options.skips_far_keys ? queue.data() : nullptr,
            .pattern = decodes.pattern,
            .units = plan.units,
            .num_seqs = static_cast<int>(num_seqs),
            .tile_keys = AttentionTileKeys(decodes.heads.value_dim),
-           .grid_size = plan.grid_size,
+           .num_ranges = plan.num_ranges,
            .fixed_split_tiles = plan.fixed_split_tiles})
           .ok());
-  return {items.ToHost(), block_starts.ToHost(), merges.ToHost()};
+  return {items.ToHost(), block_starts.ToHost(), merges.ToHost(), queue.ToHost()[0]};
 }
 
 // Checks that the pieces of cut units have partial rows of their own, and that `merges` has an
@@ -173,8 +177,16 @@ TEST(PlanDecodesTest, AreThePlansOfTheHost) {
       CheckShares(part.items, made.block_starts, AttentionTileKeys(decodes.heads.value_dim));
     } else {
       std::vector<int32_t> want = part.block_starts;
-      want.resize(static_cast<size_t>(decodes.options.grid_size) + 1, want.back());
+      int32_t most_rows = 1;
+      for (const AttentionItem& item : part.items) most_rows = std::max(most_rows, item.num_rows);
+      const int32_t row_tiles = ItemRowTiles(most_rows, decodes.heads.value_dim);
+      const int32_t num_ranges = NumRanges(row_tiles, decodes.options);
+      want.resize(static_cast<size_t>(num_ranges) + 1, want.back());
       RC_ASSERT(made.block_starts == want);
+      if (decodes.options.skips_far_keys) {
+        RC_ASSERT(num_ranges == 8 / row_tiles * decodes.options.grid_size);
+        RC_ASSERT(made.queue.num_drawn == 0 && made.queue.num_left == 0);
+      }
     }
     cuts[decodes.options.fixed_split] |= !host.merges().empty();
   }));

@@ -349,6 +349,46 @@ TEST_P(QkvPostTest, GivesNanForUnknownPositionsAndWritesNoUnknownSlot) {
   }
 }
 
+// The norms of keys as they are stored, and the largest of all that were ever written.
+TEST_P(QkvPostTest, RaisesTheNormsOfKeys) {
+  constexpr int64_t kTokens = 5, kHeads = 3, kKvHeads = 3, kBlockSize = 4, kBlocks = 2;
+  constexpr int64_t kHeadDim = 40, kRow = (kHeads + 2 * kKvHeads) * kHeadDim;
+  constexpr int64_t kStride = 2 * kKvHeads * kBlockSize * kHeadDim;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kBefore = 3.0f;
+  const std::vector<int64_t> slots = {5, -1, 8, 1, 2};  // there is no slot 8
+  for (const DType cache_dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3}) {
+    SCOPED_TRACE(Name(cache_dtype));
+    std::vector<float> rows = Normal(1, kTokens * kRow, 0.3f);
+    const auto key = [&](int64_t token, int64_t kv_head) {
+      return std::span(rows).subspan(token * kRow + (kHeads + kv_head) * kHeadDim, kHeadDim);
+    };
+    for (float& x : key(4, 0)) x *= 20.0f;  // the longest key of its head
+    for (float& x : key(1, 1)) x *= 20.0f;  // written nowhere, as the next
+    for (float& x : key(2, 1)) x *= 20.0f;
+    key(0, 2)[7] = -std::nanf("");
+    DeviceFloats qkv(*device_, DType::kF32, rows);
+    DeviceFloats query(*device_, DType::kF32, kTokens * kHeads * kHeadDim);
+    DeviceFloats cache(*device_, cache_dtype, kBlocks * kStride);
+    DeviceFloats norms(*device_, DType::kF32, {0.0f, kBefore, kBefore});
+    DeviceArray<int64_t> slot(*device_, slots);
+    QkvPostArgs args = {.query = query.View({kTokens, kHeads, kHeadDim}),
+                        .kv_cache = cache.View({kBlocks, 2, kKvHeads, kBlockSize, kHeadDim}),
+                        .qkv = qkv.View({kTokens, kRow}),
+                        .slot_mapping = TensorView(slot.data(), DType::kI64, {kTokens})};
+    args.kv_cache.key_norms = norms.View({kKvHeads});
+    ASSERT_TRUE(QkvPost(*device_, args).ok());
+    const std::vector<float> stored = cache.ToHost(), got = norms.ToHost();
+    double squares = 0.0;
+    for (int64_t d = 0; d < kHeadDim; ++d) {
+      const double x = stored[static_cast<size_t>(2 * kHeadDim + d)];  // block 0, head 0, slot 2
+      squares += x * x;
+    }
+    EXPECT_NEAR(got[0], std::sqrt(squares), kHeadDim * 0x1p-24 * std::sqrt(squares));
+    EXPECT_EQ(got[1], kBefore);
+    EXPECT_EQ(got[2], kInfinity);
+  }
+}
+
 TEST(QkvPostRefusalTest, NamesWhatItCannotDo) {
   const auto device = testing::MakeDevice();
   DeviceFloats x(*device, DType::kF32, Normal(1, 16));

@@ -67,7 +67,7 @@ TEST(ServerConfigTest, DefaultsAreSafe) {
 TEST(ServerConfigTest, DeterministicExcludesWhatDependsOnTheStep) {
   for (const auto& [flag, value] :
        {std::pair("--cuda_shared_prefix", "true"), std::pair("--cuda_fp8_products", "true"),
-        std::pair("--cuda_attention", "wgmma")}) {
+        std::pair("--cuda_alibi_skip", "true"), std::pair("--cuda_attention", "wgmma")}) {
     const std::string other = absl::StrCat(flag, "=", value);
     EXPECT_THAT(ParseError({"--deterministic", other.c_str()}),
                 HasSubstr("--deterministic: want none of"));
@@ -231,6 +231,7 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--cuda_attention auto|mma|wgmma",
                            "--cuda_shared_prefix",
                            "--cuda_fp8_products",
+                           "--cuda_alibi_skip",
                            "--deterministic ",
                            "--threads ",
                            "--kv_cache_mib ",
