@@ -196,6 +196,11 @@ bug, drop = source("engine/kv/kv_cache.cc", "kv_test")
 bug("b60", "every layer's run is as long as the first one's", "offset += cache.shape_.bytes_per_block(layer);",
     "offset += cache.shape_.bytes_per_block(BUG ? group.layers.front() : layer);")
 
+bug, drop = source("engine/kv/kv_cache.cc", "cuda_alibi_test:*Preempted*")
+bug("b62", "all layers share the norms of the first layer's keys", "cache.places_[layer].first_norm = num_norms;",
+    "cache.places_[layer].first_norm = BUG ? 0 : num_norms;")
+bug("b63", "no layer keeps norms", "if (backend.info().keeps_key_norms)", "if (!BUG && backend.info().keeps_key_norms)")
+
 bug, drop = source("engine/model/layers/device_input.cc", "equality_test:*Uneven*")
 bug("b61", "layers with other heads use the plan of the first", ".heads = key.heads,",
     ".heads = BUG ? plans_.begin()->first.heads : key.heads,")
