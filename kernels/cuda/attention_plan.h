@@ -16,12 +16,12 @@
 // One kernel launch computes all units of AttnKernel, and a second one those of PrefillAttnKernel,
 // if it is chosen. In a launch, the key tiles of all units are put one after another. This list is
 // cut into equal contiguous ranges, one for each block of the grid (stream-K, arXiv:2301.03598). A
-// tile counts the same for a decode and for 64 rows of a prompt. On an H200 at head_dim 128, a
-// multiprocessor waits 1770 cycles for the bytes of a decode's tile, at 4.3 TB/s for all of them.
-// For a prompt's it waits 1380 cycles, at 5.5 TB/s from L2, and reads shared memory for 1280. The
-// cuts divide a unit into items. If a unit has several items, each item writes partial results: the
-// output of its rows in float32, and their log-sum-exp in base 2. Then a merge combines the partial
-// results.
+// tile counts the same for a decode and for 64 or 128 rows of a prompt, because it takes about as
+// long. On an H200 at head_dim 128, a multiprocessor waits 1770 cycles for the bytes of a decode's
+// tile, at 4.3 TB/s for all of them. For a prompt's it waits 1380 cycles, at 5.5 TB/s from L2, and
+// with 128 rows it accesses shared memory for 1792. The cuts divide a unit into items. If a unit
+// has several items, each item writes partial results: the output of its rows in float32, and their
+// log-sum-exp in base 2. Then a merge combines the partial results.
 //
 // Such cuts depend on the whole batch, and so do the last bits of a result. With `fixed_split`, a
 // row has the same bits in every step, alone or beside any other rows, as a decode or in a chunk of
