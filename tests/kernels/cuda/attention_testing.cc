@@ -190,7 +190,8 @@ int64_t AttentionBatch::PoisonFarKeys() {
             query_.data() + ((query_starts_[seq] + i) * case_.num_heads + of) * case_.head_dim;
         double squares = 0.0;
         for (int64_t d = 0; d < case_.head_dim; ++d) squares += double{query[d]} * query[d];
-        double bound = std::abs(scale_) * std::sqrt(squares) * norms[static_cast<size_t>(kv_head)];
+        double bound = std::abs(scale_) * case_.cache_scales.k * std::sqrt(squares) *
+                       norms[static_cast<size_t>(kv_head)];
         if (case_.soft_cap > 0.0f) bound = std::min(bound, double{case_.soft_cap});
         // A little more than the kernel's rounding errors and margin.
         const double horizon =

@@ -46,7 +46,8 @@ struct Adversary {
     AttentionBatch batch(c);
     for (int64_t head = 0; head < c.num_heads; ++head) batch.SetQuery(0, 0, head, 1.0f);
     // With a soft cap, a score of four times the cap becomes nearly the cap.
-    const auto element = static_cast<float>(c.soft_cap > 0.0f ? 4 * bound : bound);
+    const auto element =
+        static_cast<float>(c.soft_cap > 0.0f ? 4 * bound : bound) / c.cache_scales.k;
     for (int32_t key = 0; key < context; ++key) {
       const bool is_far = context - 1 - key >= distance;
       batch.SetKeyAndValue(0, key, c.num_kv_heads - 1, is_far ? element : -element,
@@ -73,13 +74,15 @@ struct HorizonShape {
   DType dtype;
   DType cache_dtype = dtype;
   float soft_cap = 0.0f;
+  float k_scale = 1.0f;
 
   Adversary Make() const {
     return {.attention = {.num_heads = 1,
                           .head_dim = head_dim,
                           .dtype = dtype,
                           .cache_dtype = cache_dtype,
-                          .soft_cap = soft_cap},
+                          .soft_cap = soft_cap,
+                          .cache_scales = {.k = k_scale}},
             .bound = bound,
             .slope = slope};
   }
@@ -118,7 +121,9 @@ INSTANTIATE_TEST_SUITE_P(
                       HorizonShape{0.0, 1.0 / 128, 80, DType::kBF16},
                       HorizonShape{2.0, 1.0 / 128, 32, DType::kBF16},
                       HorizonShape{5.0, 1.0 / 128, 64, DType::kBF16, DType::kBF16, 5.0f},
-                      HorizonShape{4.0, 1.0 / 128, 128, DType::kBF16, DType::kF8E4M3}));
+                      HorizonShape{4.0, 1.0 / 128, 128, DType::kBF16, DType::kF8E4M3},
+                      HorizonShape{4.0, 1.0 / 128, 128, DType::kBF16, DType::kF8E4M3, 0.0f, 4.0f},
+                      HorizonShape{4.0, 1.0 / 128, 64, DType::kF16, DType::kF8E4M3, 0.0f, 0.25f}));
 
 // The keys of the other KV head are much shorter.
 TEST(HorizonRowsTest, ANormIsThatOfTheKvHead) {
