@@ -33,8 +33,8 @@ __device__ __forceinline__ int DrawRange(const AttnParams<T>& p) {
   return -1;
 }
 
-// Calls attend(i) for each item i of the block. Without kDraws, there is no queue. No register keeps
-// the end of a range, because the loops over tiles of keys need almost all registers.
+// Calls attend(i) for each item i of the block. Without kDraws, there is no queue. No register
+// keeps the end of a range, because the loops over tiles of keys need almost all registers.
 template <bool kDraws, typename T, typename Attend>
 __device__ __forceinline__ void ForEachItem(const AttnParams<T>& p, Attend attend) {
   for (int range = static_cast<int>(blockIdx.x); range >= 0; range = kDraws ? DrawRange(p) : -1) {
