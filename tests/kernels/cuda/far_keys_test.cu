@@ -29,6 +29,7 @@ struct Adversary {
   double bound = 0.0;   // of a score; with a soft cap, at most the cap
   int32_t far_row = 0;  // a head of the group; the others have a slope of 2
   double slope = 0.0;   // of this head
+  float sign = 1.0f;    // of the scale
   int32_t distance = 0;
 
   // Returns the distance beyond which keys weigh 2^-bits of all.
@@ -42,12 +43,12 @@ struct Adversary {
     c.alibi = c.skips_far_keys = true;
     c.slopes.assign(static_cast<size_t>(c.num_heads), 2.0f);
     c.slopes[static_cast<size_t>(far_row)] = static_cast<float>(slope);
-    c.scale = 1.0f / static_cast<float>(c.head_dim);
+    c.scale = sign / static_cast<float>(c.head_dim);
     AttentionBatch batch(c);
     for (int64_t head = 0; head < c.num_heads; ++head) batch.SetQuery(0, 0, head, 1.0f);
     // With a soft cap, a score of four times the cap becomes nearly the cap.
     const auto element =
-        static_cast<float>(c.soft_cap > 0.0f ? 4 * bound : bound) / c.cache_scales.k;
+        sign * static_cast<float>(c.soft_cap > 0.0f ? 4 * bound : bound) / c.cache_scales.k;
     for (int32_t key = 0; key < context; ++key) {
       const bool is_far = context - 1 - key >= distance;
       batch.SetKeyAndValue(0, key, c.num_kv_heads - 1, is_far ? element : -element,
@@ -138,6 +139,16 @@ TEST(HorizonRowsTest, ANormIsThatOfTheKvHead) {
   EXPECT_GT(LargestOf(answer.out), std::exp2(-21.0) * Adversary::kFarValue);
 }
 
+TEST(HorizonRowsTest, ANegativeScaleBoundsScoresAsWell) {
+  Adversary adversary{
+      .attention = {.num_heads = 1}, .bound = 8.0, .slope = 1.0 / 32, .sign = -1.0f};
+  adversary.distance = adversary.DistanceOf(20.0);
+  const AttentionBatch batch = adversary.Batch(adversary.distance + 80);
+  const AttentionAnswer answer = Attend(*MakeDevice(), adversary.attention, batch);
+  batch.Check(answer.out, AttentionWeights::kRounded);
+  EXPECT_GT(LargestOf(answer.out), std::exp2(-21.0) * Adversary::kFarValue);
+}
+
 // Each row of a tile, in whichever lane and warp, is heard: all others need fewer keys.
 TEST(HorizonRowsTest, TheRowThatSeesFarthestDecides) {
   const auto device = MakeDevice();
@@ -204,7 +215,7 @@ TEST(HorizonRowsTest, OtherKernelsReadAllKeys) {
 TEST(DrawnRangesTest, EveryLaunchOfAPlanComputesEveryItem) {
   const auto with_seed = [](uint64_t seed) {
     return AttentionCase{
-        .sequences = {{900, 1, seed}, {2, 1, seed + 1}, {300, 90, seed + 2}, {400, 1, seed + 3}},
+        .sequences = {{900, 1, seed}, {2, 1, seed + 1}, {150, 30, seed + 2}, {400, 1, seed + 3}},
         .num_heads = 6,
         .num_kv_heads = 2,
         .alibi = true,
