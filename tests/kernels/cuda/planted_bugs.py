@@ -417,6 +417,7 @@ EQUIVALENT = [
     (("attn_keys", "becomes", "tile_begin >= begin && tile_begin + keys <= end"), "a mask where none is needed"),
     (("attn_tiles", "kRowsPerLookup = std::max("), "more lookups, or keys copied twice"),
     (("attn_rows", "p.partial_lse[partial_row] = sum > 0.0f ?"), "the maximum is -INFINITY already"),
+    (("attn_wide", "'kHeadDimension <= 64'"), "tiles of 32 and of 64 keys are both right"),
     (("paged_attention", "Shape::kWarpsForKeys > 1"), "a warp that has its rows for itself, exchanging with itself"),
     (("qkv_post", "'x > p.clip' becomes"), "a number that equals the limit becomes the limit"),
     (("qkv_post", "'x < -p.clip' becomes"), "a number that equals the limit becomes the limit"),
