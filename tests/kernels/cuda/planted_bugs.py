@@ -523,6 +523,7 @@ EQUIVALENT = [
     (("attn_horizon", "Shape::kWarpsForRows > 1"), "a warp that has all rows, exchanging with itself"),
     (("attn_tiles", "kRowsPerLookup = std::max("), "more lookups, or keys copied twice"),
     (("attn_rows", "p.partial_lse[partial_row] = sum > 0.0f ?"), "the maximum is -INFINITY already"),
+    (("attn_wide", "'kHeadDimension <= 64'"), "tiles of 32 and of 64 keys are both right"),
     (("paged_attention", "Shape::kWarpsForKeys > 1"), "a warp that has its rows for itself, exchanging with itself"),
     (("qkv_post", "becomes '<='", "biased(head < num_rotated"), "the values follow the last key"),
     (("qkv_post", "'x > p.clip' becomes"), "a number that equals the limit becomes the limit"),
