@@ -44,7 +44,7 @@ struct PackedBatchShape {
   static constexpr int kStages = std::min(4, (99 << 10) / kStageBytes);
   static constexpr int kSharedBytes = kStages * kStageBytes;
   static constexpr int kCopiedTokens = kThreads / kRowChunks;  // by one copy of each thread
-  static_assert(kWarps * kWarpRows == kPackedBatchRows);
+  static_assert(kRowTiles == 2 && kWarps * kWarpRows == kPackedBatchRows);
   static_assert(kStages >= 3 && kTokens % kCopiedTokens == 0);
 };
 
@@ -56,7 +56,15 @@ __global__ void __launch_bounds__(PackedBatchShape<kType, kTokenTiles>::kThreads
   using Format = PackedFormatOf<kType>;
   const PackedGemmParams& product = p.product;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const int64_t first_row = blockIdx.x * kPackedBatchRows + warp * Shape::kWarpRows;
+  // Functions, so that ptxas computes them where they are used, with fewer registers.
+  const auto row_of = [&](int r) {
+    return blockIdx.x * kPackedBatchRows + warp * Shape::kWarpRows + r * kGroupRows;
+  };
+  const auto group_of = [&](int r) {
+    // After the last group, the same group again: its sums are not stored.
+    const int64_t group = std::min(row_of(r), product.rows - 1) / kGroupRows;
+    return product.weight + group * Format::GroupBytes(product.cols);
+  };
   const int32_t first_part = static_cast<int32_t>(blockIdx.y) * p.parts_per_block;
   const int32_t end_part = first_part + p.parts_per_block;
   const auto num_tiles = static_cast<int32_t>(Format::NumTiles(product.cols));
@@ -69,13 +77,8 @@ __global__ void __launch_bounds__(PackedBatchShape<kType, kTokenTiles>::kThreads
 
   GridDependencyLaunch();
 
-  const uint8_t* groups[Shape::kRowTiles];
-#pragma unroll
-  for (int r = 0; r < Shape::kRowTiles; ++r) {
-    // After the last group, the same group again: its sums are not stored.
-    const int64_t group = std::min(first_row + r * kGroupRows, product.rows - 1) / kGroupRows;
-    groups[r] = product.weight + group * Format::GroupBytes(product.cols);
-  }
+  const uint8_t* const group = group_of(0);
+  const auto to_second_group = static_cast<int32_t>(group_of(1) - group);
   // This thread copies one chunk of the activations of some tokens.
   const int chunk = thread % Shape::kRowChunks, first_token = thread / Shape::kRowChunks;
   const int chunk_at =
@@ -96,7 +99,8 @@ __global__ void __launch_bounds__(PackedBatchShape<kType, kTokenTiles>::kThreads
           const int i = first + lane;
           const int32_t from =
               i < Shape::kTileChunks ? tile_at + i * 16 : header_at + (i - Shape::kTileChunks) * 16;
-          if (i < Shape::kChunks) CpAsync<16>(to + i * 16, groups[r] + from, true);
+          const uint8_t* const source = group + r * to_second_group + from;
+          if (i < Shape::kChunks) CpAsync<16>(to + i * 16, source, true);
         }
       }
       const int32_t col = tile_to_load * kPackedTileCols;
@@ -131,7 +135,7 @@ __global__ void __launch_bounds__(PackedBatchShape<kType, kTokenTiles>::kThreads
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int token = t * 8 + lane % 4 * 2 + i % 2;
-          const int64_t row = first_row + r * kGroupRows + lane / 4 + i / 2 * 8;
+          const int64_t row = row_of(r) + lane / 4 + i / 2 * 8;
           if (token < product.num_tokens && row < product.rows) f(token, row, r, t, i);
         }
       }
