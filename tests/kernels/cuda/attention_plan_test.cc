@@ -314,6 +314,21 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
   }));
 }
 
+// Three blocks share one unit of 128 rows.
+TEST(CudaAttentionPlanTest, TheLargestPlanHasRoomForThePiecesOfAWideItem) {
+  const std::vector<int32_t> context = {2000}, query = {128};
+  const AttentionPlanArgs args{.context_lens = context,
+                               .query_lens = query,
+                               .heads = {1, 1, 64, 64},
+                               .most_tokens = 128,
+                               .most_seqs = 1};
+  const AttentionPlanOptions options{.grid_size = 3, .wide_items = true};
+  CudaAttentionPlan plan;
+  ASSERT_TRUE(plan.Build(args, options).ok());
+  EXPECT_EQ(plan.num_partial_rows(), 3 * 128);
+  EXPECT_LE(plan.num_partial_rows(), LargestPlan(args, options).partial_rows);
+}
+
 TEST(CudaAttentionPlanTest, NoRangeHasMoreThanItsEqualShare) {
   EXPECT_TRUE(rc::check([] {
     const Lengths lengths = AnyLengths();
