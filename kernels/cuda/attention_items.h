@@ -86,12 +86,6 @@ constexpr bool HasWideItems(int64_t head_dim) { return head_dim <= 128; }
 constexpr int32_t AttentionTileKeys(int32_t head_dim) { return head_dim > 128 ? 32 : 64; }
 // As AttentionTileKeys, for PrefillAttnKernel.
 constexpr int32_t PrefillTileKeys(int32_t head_dim) { return 2 * AttentionTileKeys(head_dim); }
-// Returns whether the instance of AttnKernel for these heads can skip far keys (attn_horizon.cuh).
-// Models with ALiBi have heads of up to 128; wider ones need all registers for their products.
-constexpr bool CanSkipFarKeys(int32_t head_dim, bool has_lists) {
-  return head_dim <= 128 && !has_lists;
-}
-
 // The fewest tiles in the range of a block, unless all units are shorter. Shorter ranges would keep
 // more blocks busy, but the merge would cost more than they save (FlashAttention-3 has the same
 // minimum).

@@ -12,7 +12,7 @@ namespace quire::kernels::cuda {
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kAttnThreads, 2)
     Fp8AttnKernel(const __grid_constant__ AttnParams<T> p) {
-  AttendItems<T, kHeadDim, /*kListed=*/false, E4M3>(p);
+  AttendItems<T, kHeadDim, AttnKeys::kAll, E4M3>(p);
 }
 
 }  // namespace quire::kernels::cuda

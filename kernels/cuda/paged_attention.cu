@@ -15,6 +15,7 @@
 #include "kernels/cuda/paged_attention.h"
 #include "kernels/cuda/plan_decodes.cuh"
 #include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/skipping_attention.h"
 #include "kernels/ops/check.h"
 
 namespace quire::kernels::cuda {
@@ -109,14 +110,17 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   if (is_first) {
     // Up to two blocks share a multiprocessor. Both element types need the same memory.
     const Fp8AttnInstance<Bf16>* const of_fp8 = FindFp8Attention<Bf16>(head_dim);
+    const AttnFunction<Bf16> skipping = FindSkippingAttention<Bf16>(head_dim, fp8);
+    uploaded.fp8 = fp8;
+    uploaded.skips_far_keys =
+        options_.skips_far_keys && !args.pattern.has_holes() && skipping != nullptr;
     ASSIGN_OR_RETURN(const int blocks, BlocksPerSm(device_,
                                                    {.block = {kAttnThreads},
                                                     .shared_bytes = fp8 ? of_fp8->shared_bytes
                                                                         : instance->shared_bytes},
-                                                   fp8 ? of_fp8->kernel : instance->kernel));
-    uploaded.fp8 = fp8;
-    uploaded.skips_far_keys =
-        options_.skips_far_keys && CanSkipFarKeys(head_dim, args.pattern.has_holes());
+                                                   uploaded.skips_far_keys ? skipping
+                                                   : fp8                   ? of_fp8->kernel
+                                                                           : instance->kernel));
     uploaded.grid_size = device_.info().num_sms * std::clamp(blocks, 1, 2);
   }
   AttentionPlanOptions options = options_;
@@ -340,12 +344,18 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
   const int64_t block_size = args.kv_cache.block_size(), head_dim = plan.value_dim();
   float* const partial_out = static_cast<float*>(partials_.data());
   float* const partial_lse = partial_out + plan.num_partial_rows() * head_dim;
-  const bool fp8 = uploaded.fp8;
+  const Fp8AttnInstance<T>* const fp8 = uploaded.fp8 ? FindFp8Attention<T>(head_dim) : nullptr;
+  const Instance<T>* const usual = Find<T>(head_dim, args.pattern);
+  const int64_t shared_bytes = fp8 != nullptr ? fp8->shared_bytes : usual->shared_bytes;
+  const AttnFunction<T> kernel = uploaded.skips_far_keys
+                                     ? FindSkippingAttention<T>(head_dim, uploaded.fp8)
+                                 : fp8 != nullptr ? fp8->kernel
+                                                  : usual->kernel;
   const int64_t element_bytes = SizeOf(args.kv_cache.dtype());
   const auto* const keys = args.kv_cache.keys.data<const std::byte>();
   const auto* const values = args.kv_cache.values.data<const std::byte>();
   float scale = args.soft_cap > 0.0f ? args.scale / args.soft_cap : args.scale * kLog2E;
-  if (fp8) scale *= FindFp8Attention<T>(head_dim)->factor * args.kv_cache.scales.k;
+  if (fp8 != nullptr) scale *= fp8->factor * args.kv_cache.scales.k;
   AttnParams<T> params = {
       .out = args.out.data<T>(),
       .query = args.query.data<T>(),
@@ -374,7 +384,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .scale = scale,
       .score_factor = std::abs(args.scale) * args.kv_cache.scales.k * kLog2E,
       .soft_cap = args.soft_cap,
-      .value_factor = fp8 ? FindFp8Attention<T>(head_dim)->factor * args.kv_cache.scales.v : 1.0f};
+      .value_factor = fp8 != nullptr ? fp8->factor * args.kv_cache.scales.v : 1.0f};
   AttnMergeParams<T> merge = {.out = params.out,
                               .partial_out = partial_out,
                               .partial_lse = partial_lse,
@@ -391,19 +401,14 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
     params.block_starts = part.block_starts;
     params.queue = part.queue;
     params.num_ranges = static_cast<int>(part.num_ranges);
-    const auto launch = [&](const auto& instance) {
-      return Launch(device_,
-                    {.grid = {static_cast<unsigned>(part.num_blocks)},
-                     .block = {kAttnThreads},
-                     .shared_bytes = instance.shared_bytes},
-                    instance.kernel, params);
-    };
     if (part.prefill) {
       RETURN_IF_ERROR(LaunchPrefill(args, part, params));
-    } else if (fp8) {
-      RETURN_IF_ERROR(launch(*FindFp8Attention<T>(head_dim)));
     } else {
-      RETURN_IF_ERROR(launch(*Find<T>(head_dim, args.pattern)));
+      RETURN_IF_ERROR(Launch(device_,
+                             {.grid = {static_cast<unsigned>(part.num_blocks)},
+                              .block = {kAttnThreads},
+                              .shared_bytes = shared_bytes},
+                             kernel, params));
     }
     if (plan.num_partial_rows() == 0 || part.num_merges == 0) continue;
     RETURN_IF_ERROR(Launch(device_,

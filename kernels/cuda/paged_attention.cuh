@@ -40,16 +40,21 @@
 
 namespace quire::kernels::cuda {
 
+// The keys that items read: all of their ranges, the tiles that the plan lists, or those within the
+// horizon.
+enum class AttnKeys { kAll, kListed, kNear };
+
 // Processes one work item. All threads of the block must call this function. Cache is the type of
 // the cache's elements: T, or E4M3.
-template <typename T, int kHeadDim, int kRowTiles, bool kListed, typename Cache = T>
+template <typename T, int kHeadDim, int kRowTiles, AttnKeys kKeysRead, typename Cache>
 __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const AttentionItem planned) {
   using Shape = AttnShape<kHeadDim, kRowTiles, sizeof(Cache)>;
   using Products = AttnProducts<T, Cache, Shape>;
   constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages;
+  constexpr bool kListed = kKeysRead == AttnKeys::kListed;
   const AttnPlace<Shape> at;
   AttentionItem item = planned;
-  if constexpr (CanSkipFarKeys(kHeadDim, kListed)) item = WithinHorizon<T, Shape>(p, at, planned);
+  if constexpr (kKeysRead == AttnKeys::kNear) item = WithinHorizon<T, Shape>(p, at, planned);
   const ItemTiles<kListed> tiles(p.tiles, item, kKeys);
   const TileLoader<Cache, Shape> loader = {
       .thread = at.thread,
@@ -113,19 +118,20 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const Attenti
 
 // Processes the work items of the block. No register keeps a word of them for later, because the
 // loops over tiles of keys need almost all registers.
-template <typename T, int kHeadDim, bool kListed, typename Cache = T>
+template <typename T, int kHeadDim, AttnKeys kKeysRead, typename Cache>
 __device__ __forceinline__ void AttendItems(const AttnParams<T>& p) {
-  constexpr bool kWide = HasWideItems(kHeadDim) && !kListed && std::is_same_v<Cache, T>;
-  ForEachItem<CanSkipFarKeys(kHeadDim, kListed)>(p, [&](int i) {
+  constexpr bool kWide =
+      HasWideItems(kHeadDim) && kKeysRead == AttnKeys::kAll && std::is_same_v<Cache, T>;
+  ForEachItem<kKeysRead == AttnKeys::kNear>(p, [&](int i) {
     const int row_tiles = ItemRowTiles(p.items[i].num_rows, kHeadDim);
     if (kWide && row_tiles == 8) {
       if constexpr (kWide) AttendWideItem<T, kHeadDim>(p, i);
     } else if (row_tiles == 4) {
-      AttendItem<T, kHeadDim, 4, kListed, Cache>(p, p.items[i]);
+      AttendItem<T, kHeadDim, 4, kKeysRead, Cache>(p, p.items[i]);
     } else if (kHeadDim > 128 || row_tiles == 2) {
-      AttendItem<T, kHeadDim, 2, kListed, Cache>(p, p.items[i]);
+      AttendItem<T, kHeadDim, 2, kKeysRead, Cache>(p, p.items[i]);
     } else if constexpr (kHeadDim <= 128) {
-      AttendItem<T, kHeadDim, 1, kListed, Cache>(p, p.items[i]);
+      AttendItem<T, kHeadDim, 1, kKeysRead, Cache>(p, p.items[i]);
     }
   });
   GridDependencyLaunch();
@@ -134,7 +140,7 @@ __device__ __forceinline__ void AttendItems(const AttnParams<T>& p) {
 template <typename T, int kHeadDim, bool kListed>
 __global__ void __launch_bounds__(kAttnThreads, 2)
     AttnKernel(const __grid_constant__ AttnParams<T> p) {
-  AttendItems<T, kHeadDim, kListed>(p);
+  AttendItems<T, kHeadDim, kListed ? AttnKeys::kListed : AttnKeys::kAll, T>(p);
 }
 
 }  // namespace quire::kernels::cuda

@@ -34,6 +34,7 @@ sys.path.append(str(ROOT / "tests/mutation"))
 from relink import compile_words, link_line  # noqa: E402
 ATTENTION_UNIT = ATTENTION_HOST
 FP8_UNIT = f"{CUDA}/fp8_attention.cu"
+SKIPPING_UNIT = f"{CUDA}/skipping_attention.cu"
 PREFILL_UNIT = f"{CUDA}/prefill_attention.cu"
 SCALE_UNIT = f"{HERE}/attention_scale_test.cu"
 # Maps a kernel source to pairs: the source to compile anew, and the test that should see the kernel's bugs.
@@ -49,7 +50,7 @@ KERNELS = {
        for part in ("attn_tiles", "attn_exchange")},
     f"{CUDA}/attn_keys.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
                               (PREFILL_UNIT, "cuda_prefill_attention_test")],
-    **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_far_keys_test")] for part in ("attn_horizon", "attn_ranges")},
+    **{f"{CUDA}/{part}.cuh": [(SKIPPING_UNIT, "cuda_far_keys_test")] for part in ("attn_horizon", "attn_ranges")},
     f"{CUDA}/attn_fp8.cuh": [(FP8_UNIT, "cuda_fp8_attention_test")],
     **{f"{CUDA}/prefill_{part}.cuh": [(PREFILL_UNIT, "cuda_prefill_attention_test")]
        for part in ("attention", "fetch", "products", "shape")},

@@ -55,6 +55,7 @@ DYNAMIC_SHARED = {
     "AttentionReferenceKernel": ("kernels/cuda/attention_reference.cuh", "kReferenceSharedBytes"),
     "AttnKernel": ("kernels/cuda/paged_attention.cuh", "AttnShape<{1}, 4>::kSharedBytes"),
     "Fp8AttnKernel": ("kernels/cuda/fp8_attention.cuh", "AttnShape<{1}, 4, sizeof(E4M3)>::kSharedBytes"),
+    "SkippingAttnKernel": ("kernels/cuda/skipping_attention.cuh", "AttnShape<{1}, 4, sizeof({2})>::kSharedBytes"),
     "MoeGroupKernel": ("kernels/cuda/moe_routing.cuh", "kGroupSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
     "PackedBatchGemmKernel": ("kernels/cuda/packed_batch_gemm.cuh", "PackedBatchShape<{1}, {2}>::kSharedBytes"),
@@ -68,7 +69,7 @@ DYNAMIC_SHARED = {
 }
 
 # The kernels whose hot loops are counted.
-HOT_LOOPS = ("AttnKernel", "Fp8AttnKernel", "PrefillAttnKernel", "PackedBatchGemmKernel", "PackedGemmKernel")
+HOT_LOOPS = ("AttnKernel", "Fp8AttnKernel", "SkippingAttnKernel", "PrefillAttnKernel", "PackedBatchGemmKernel", "PackedGemmKernel")
 NO_NVDISASM = ("no nvdisasm, so what hot loops execute was not counted; `pip install nvidia-cuda-nvdisasm` for the python3 "
                "that runs this, or an nvdisasm on PATH, lets it be")
 
