@@ -227,6 +227,12 @@ TEST_P(PackedGemmTest, WithFixedRowsATokenHasItsBitsForAnyNumberOfTokens) {
     if (most.empty()) most = got;
     EXPECT_TRUE(std::equal(got.begin(), got.end(), most.begin())) << num_tokens;
   }
+  for (const int64_t token : {64, 130, 199}) {
+    const auto from = input.values.begin() + token * cols;
+    DeviceFloats alone(*device_, DType::kBF16, std::vector<float>(from, from + cols));
+    const std::vector<float> got = Multiply(prepared, alone, 1, DType::kF32, scratch_);
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), most.begin() + token * kRows)) << token;
+  }
 }
 
 // Rows for two blocks, whose last group is not full. If the scratch memory has room for the parts
