@@ -43,7 +43,7 @@ struct BackendInfo {
   // Identifies the arithmetic. Two CPU backends with equal `numerics` compute the same bits in the
   // kernels, the RoPE and ALiBi tables, the sampler and the log-probabilities. The number in
   // `numerics` must increase whenever a bit of any answer changes.
-  // "cpu-2"; "cuda-3", whose bits depend on the GPU and on the batch; "cuda-3-deterministic", whose
+  // "cpu-2"; "cuda-4", whose bits depend on the GPU and on the batch; "cuda-4-deterministic", whose
   // bits depend on the GPU alone.
   std::string numerics;
   int num_threads = 0;

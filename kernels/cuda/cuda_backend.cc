@@ -25,7 +25,7 @@ namespace quire::kernels::cuda {
 namespace {
 
 std::string NumericsOf(const CudaBackendOptions& options) {
-  return absl::StrCat("cuda-3", options.deterministic ? "-deterministic" : "",
+  return absl::StrCat("cuda-4", options.deterministic ? "-deterministic" : "",
                       options.prefill_attention == PrefillAttention::kWgmma ? "-wgmma" : "",
                       options.shared_prefix_bytes > 0 ? "-prefix" : "",
                       options.fp8_products ? "-fp8" : "", options.skips_far_keys ? "-skip" : "");

@@ -18,7 +18,7 @@ SLOW = "attention runs on a plain kernel"
 
 
 class BackendTest(unittest.TestCase):
-    def serve(self, dtype: str, *flags: str, numerics: str = "cuda-3") -> str:
+    def serve(self, dtype: str, *flags: str, numerics: str = "cuda-4") -> str:
         """The log of a server on an emulated GPU, after one answer."""
         model = harness.SCRATCH / dtype
         make_tiny_model.write(model, dtype)
@@ -39,7 +39,7 @@ class BackendTest(unittest.TestCase):
         self.assertRegex(self.serve("float32"), f'{SLOW}.* activations="f32" kv_dtype="f32" layer=0 key_dim=16 value_dim=16 block_size=16')
 
     def test_deterministic(self):
-        self.serve("bfloat16", "--deterministic", numerics="cuda-3-deterministic")
+        self.serve("bfloat16", "--deterministic", numerics="cuda-4-deterministic")
         server = Server("--backend", "cuda-emulated", "--deterministic", "--cuda_attention", "wgmma")
         self.assertEqual(server.wait(), 2)
         self.assertIn("--deterministic: want none of --cuda_shared_prefix, --cuda_fp8_products, --cuda_alibi_skip and --cuda_attention wgmma", server.log())
@@ -47,11 +47,11 @@ class BackendTest(unittest.TestCase):
         server.stop()
 
     def test_products_in_e4m3(self):
-        log = self.serve("float8", "--cuda_fp8_products", numerics="cuda-3-fp8")
+        log = self.serve("float8", "--cuda_fp8_products", numerics="cuda-4-fp8")
         self.assertIn("INFO engine: matrices in F8_E4M3 are multiplied with activations in F8_E4M3 matrices=14 others=0", log)
 
     def test_products_in_e4m3_of_a_model_that_has_none(self):
-        log = self.serve("bfloat16", "--cuda_fp8_products", numerics="cuda-3-fp8")
+        log = self.serve("bfloat16", "--cuda_fp8_products", numerics="cuda-4-fp8")
         self.assertRegex(log, "WARNING engine: cuda_fp8_products does nothing: .* matrices=0 others=0")
 
     def test_one_that_the_build_does_not_have(self):
@@ -98,7 +98,7 @@ class BackendTest(unittest.TestCase):
         self.addCleanup(server.stop)
         client = Client(server.address)
         self.addCleanup(client.close)
-        self.assertEqual(client.server_info().numerics, "cuda-3-prefix")
+        self.assertEqual(client.server_info().numerics, "cuda-4-prefix")
         self.assertEqual(server.metrics()["quire_saved_keys_total"], 0)
         answer = client.generate([5 + i % 90 for i in range(300)], n=3, max_tokens=4, ignore_eos=True)
         self.assertEqual(answer.usage.completion_tokens, 12)
@@ -117,7 +117,7 @@ class BackendTest(unittest.TestCase):
             self.addCleanup(server.stop)
             client = Client(server.address)
             self.addCleanup(client.close)
-            self.assertEqual(client.server_info().numerics, "cuda-3-skip" if flags else "cuda-3")
+            self.assertEqual(client.server_info().numerics, "cuda-4-skip" if flags else "cuda-4")
             answer = client.generate("Once upon a time", temperature=0, max_tokens=6, ignore_eos=True, token_ids=True)
             answers.append(list(answer.completions[0].token_ids))
         self.assertEqual(*answers)

@@ -160,11 +160,11 @@ TEST(AttentionPathTest, SharedPrefixesHaveTheirOwnNameAndLimitsAndNoFixedSplit) 
   };
   const AttentionPlanKey layer{.heads = {32, 8, 128, 128}};
   const auto plain = *backend_of({.activation_dtype = DType::kBF16});
-  EXPECT_EQ(plain->info().numerics, "cuda-3");
+  EXPECT_EQ(plain->info().numerics, "cuda-4");
   EXPECT_EQ(plain->LeastSavedKeys(DType::kBF16, layer), 0);
   const auto sharing =
       *backend_of({.activation_dtype = DType::kBF16, .shared_prefix_bytes = 10000});
-  EXPECT_EQ(sharing->info().numerics, "cuda-3-prefix");
+  EXPECT_EQ(sharing->info().numerics, "cuda-4-prefix");
   EXPECT_EQ(sharing->LeastSavedKeys(DType::kBF16, layer), 3);  // of 4096 bytes; 16 share a unit
   EXPECT_EQ(sharing->LeastSavedKeys(DType::kF8E4M3, layer), 6);
   EXPECT_EQ(sharing->LeastSavedKeys(DType::kBF16, {.heads = {32, 1, 128, 128}}),
@@ -184,7 +184,7 @@ TEST(AttentionPathTest, SkippedKeysHaveTheirOwnNameAndNoFixedSplit) {
   };
   EXPECT_FALSE((*backend_of({}))->info().keeps_key_norms);
   const auto skipping = *backend_of({.skips_far_keys = true});
-  EXPECT_EQ(skipping->info().numerics, "cuda-3-skip");
+  EXPECT_EQ(skipping->info().numerics, "cuda-4-skip");
   EXPECT_TRUE(skipping->info().keeps_key_norms);
   EXPECT_EQ(backend_of({.deterministic = true, .skips_far_keys = true}).status().message(),
             "cuda_alibi_skip: want false with deterministic, got true");
@@ -206,8 +206,8 @@ TEST(AttentionPathTest, ADeterministicBackendHasNumericsOfItsOwn) {
         ->info()
         .numerics;
   };
-  EXPECT_EQ(numerics(false), "cuda-3");
-  EXPECT_EQ(numerics(true), "cuda-3-deterministic");
+  EXPECT_EQ(numerics(false), "cuda-4");
+  EXPECT_EQ(numerics(true), "cuda-4-deterministic");
 }
 
 // Two steps are planned and enqueued before either runs. The second plan has the same heads, and it

@@ -389,7 +389,7 @@ TEST_P(Fp8ProductTest, PartsOfEveryFormShareAWeight) {
   EXPECT_EQ(num_fp8_gemms_, 2);
   EXPECT_EQ(backend->info().num_e4m3_products, 2);
   EXPECT_EQ(backend->info().num_other_e4m3, 1);
-  EXPECT_EQ(backend->info().numerics, "cuda-3-fp8");
+  EXPECT_EQ(backend->info().numerics, "cuda-4-fp8");
   const auto columns = [&](int64_t first, int64_t count) {
     std::vector<float> part;
     for (int64_t token = 0; token < kTokens; ++token) {
