@@ -39,7 +39,7 @@ KERNELS = {
     "fp8_attention": Kernel((*ATTENTION, "kernels/cuda/fp8_attention.cu"), ("fp8_attention",)),
     "prefill_attention": Kernel((*ATTENTION, "kernels/cuda/prefill_attention.cu"), ("prefill_attention",)),
     "shared_units": Kernel(ATTENTION, ("shared_keys",)),
-    "attn_horizon": Kernel(ATTENTION, ("far_keys",)),
+    "skipping_attention": Kernel((*ATTENTION, "kernels/cuda/skipping_attention.cu"), ("far_keys",)),
     "attn_merge": Kernel(ATTENTION, ("attn_merge", "paged_attention")),
     "attention_reference": Kernel(("kernels/cuda/attention_reference.cu", "kernels/ops/paged_attention.cc"),
                                   ("attention_reference",)),

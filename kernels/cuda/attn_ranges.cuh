@@ -37,8 +37,15 @@ __device__ __forceinline__ int DrawRange(const AttnParams<T>& p) {
 // keeps the end of a range, because the loops over tiles of keys need almost all registers.
 template <bool kDraws, typename T, typename Attend>
 __device__ __forceinline__ void ForEachItem(const AttnParams<T>& p, Attend attend) {
-  for (int range = static_cast<int>(blockIdx.x); range >= 0; range = kDraws ? DrawRange(p) : -1) {
+  const auto attend_range = [&](unsigned range) {
     for (int i = p.block_starts[range]; i < p.block_starts[range + 1]; ++i) attend(i);
+  };
+  if constexpr (kDraws) {
+    for (auto range = static_cast<int>(blockIdx.x); range >= 0; range = DrawRange(p)) {
+      attend_range(static_cast<unsigned>(range));
+    }
+  } else {
+    attend_range(blockIdx.x);
   }
 }
 

@@ -279,11 +279,10 @@ class SourcesTest(unittest.TestCase):
             launches |= dict(reversed(launch) for launch in
                              re.findall(r"\.shared_bytes = (\w+)\},\s*&(\w+)", text))
         self.assertGreaterEqual(len(launches), 4)
-        # Leaves out the kernels whose launches compute the bytes: AttnKernel, Fp8AttnKernel and PrefillAttnKernel, from
-        # kInstances, the kernels with packed weights, from their shapes, and PlanDecodesKernel, from the number of
-        # sequences.
-        computed = ("AttnKernel", "Fp8AttnKernel", "PackedBatchGemmKernel", "PackedGemmKernel", "PackedGroupedGemmKernel", "PlanDecodesKernel",
-                    "PrefillAttnKernel")
+        # Leaves out the kernels whose launches compute the bytes: those of attention, from their instances, the kernels with
+        # packed weights, from their shapes, and PlanDecodesKernel, from the number of sequences.
+        computed = ("AttnKernel", "Fp8AttnKernel", "PackedBatchGemmKernel", "PackedGemmKernel", "PackedGroupedGemmKernel",
+                    "PlanDecodesKernel", "PrefillAttnKernel", "SkippingAttnKernel")
         known = {kernel: expression for kernel, (_, expression) in resources.DYNAMIC_SHARED.items()
                  if kernel not in computed}
         self.assertEqual(launches, known)
@@ -353,6 +352,16 @@ class ResourcesTest(unittest.TestCase):
             _, head_dim, listed = kernel.rstrip(">").split(", ")
             wide = listed == "false" and head_dim != "256"  # HasWideItems
             self.check_loops(r, int(head_dim), most, (kernel, target), wide)
+
+    def test_attention_that_skips_far_keys_executes_little_more(self):
+        # Instructions at head_dim 128. The limits of a tile (AttnKernel) are 450, 650 and 850.
+        most = {"Bf16": (420, 530, 740), "F16": (420, 530, 740), "E4M3": (650, 1000, 1750)}
+        skipping = {row: r for row, r in self.rows.items() if row[1].startswith("SkippingAttnKernel<")}
+        self.assertEqual(len(skipping), 16 * len(resources.TARGETS))
+        for (_, kernel, target), r in skipping.items():
+            _, head_dim, cache = kernel.rstrip(">").split(", ")
+            self.assertLessEqual(2 * 128 * int(r.registers), 64 << 10, (kernel, target))
+            self.check_loops(r, int(head_dim), most[cache], (kernel, target))
 
     def check_loops(self, r, head_dim, most, kernel, wide=False):
         """Checks the loops of a kernel for 1, 2, 4 and, if `wide`, 8 row tiles, and at head_dim 128 that they have at most
