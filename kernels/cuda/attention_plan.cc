@@ -175,7 +175,7 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   if (!shared_.empty()) {
     for (AttentionMerge& merge : merges_) shared_.Complete(merge);
   }
-  if (fixed_launches_) FixLaunches(options, num_units);
+  if (fixed_launches_) FixLaunches(num_units);
   if (!options.fixed_split && !parts_.empty()) {
     parts_.back().num_merges = static_cast<int32_t>(merges_.size());
   }
@@ -242,7 +242,7 @@ absl::Status CudaAttentionPlan::SizeDecodes(const AttentionPlanArgs& args,
   return absl::OkStatus();
 }
 
-void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, int64_t num_units) {
+void CudaAttentionPlan::FixLaunches(int64_t num_units) {
   for (Part& part : parts_) {
     part.block_starts.resize(static_cast<size_t>(num_ranges_) + 1, part.block_starts.back());
     part.room = RoundUpToFewSizes(part.room);

@@ -141,7 +141,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
   absl::Status SizeDecodes(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
   // `num_units` are those that are not shared.
-  void FixLaunches(const AttentionPlanOptions& options, int64_t num_units);
+  void FixLaunches(int64_t num_units);
   // Returns whether PrefillAttnKernel processes a sequence. A decode stays with AttnKernel,
   // whatever its number of heads: its time is that of reading the keys, and its plan is made on the
   // device.

@@ -1,6 +1,7 @@
 #include "kernels/cuda/emulator/host_gemm.h"
 
-#include <cstring>
+#include <algorithm>
+#include <span>
 #include <vector>
 
 #include "kernels/quant/float16.h"
@@ -10,11 +11,22 @@ namespace quire::kernels::cuda::emulator {
 
 namespace {
 
-float Load(const void* data, int64_t i, DType type) {
-  if (type == DType::kF32) return static_cast<const float*>(data)[i];
-  if (type == DType::kF8E4M3) return E4M3ToF32(static_cast<const uint8_t*>(data)[i]);
-  const uint16_t bits = static_cast<const uint16_t*>(data)[i];
-  return type == DType::kBF16 ? Bf16ToF32(bits) : F16ToF32(bits);
+// Writes elements [first, first + out.size()) of `data` to `out`.
+void LoadRow(const void* data, int64_t first, DType type, std::span<float> out) {
+  const auto load = [&](auto* elements, auto to_float) {
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = to_float(elements[first + static_cast<int64_t>(i)]);
+  };
+  switch (type) {
+    case DType::kF32:
+      return load(static_cast<const float*>(data), [](float x) { return x; });
+    case DType::kBF16:
+      return load(static_cast<const uint16_t*>(data), [](uint16_t x) { return Bf16ToF32(x); });
+    case DType::kF16:
+      return load(static_cast<const uint16_t*>(data), [](uint16_t x) { return F16ToF32(x); });
+    default:
+      return load(static_cast<const uint8_t*>(data), [](uint8_t x) { return E4M3ToF32(x); });
+  }
 }
 
 void Store(void* data, int64_t i, DType type, float value) {
@@ -36,23 +48,27 @@ float ScaleOf(const GemmArgs& args, int64_t m, int64_t n, int64_t j) {
 void HostScaledGemm(const GemmArgs& args) {
   const int64_t block = args.scales == GemmScales::kRows ? args.k : kScaledGemmBlock;
   std::vector<float> b(static_cast<size_t>(args.n * args.k)), a(static_cast<size_t>(args.k));
-  for (int64_t i = 0; i < args.n * args.k; ++i) {
-    b[static_cast<size_t>(i)] = Load(args.b, i / args.k * args.ldb + i % args.k, args.type);
+  for (int64_t n = 0; n < args.n; ++n) {
+    LoadRow(args.b, n * args.ldb, args.type,
+            std::span(b).subspan(static_cast<size_t>(n * args.k), a.size()));
   }
+  std::vector<float> sums(static_cast<size_t>(args.n));
   for (int64_t m = 0; m < args.m; ++m) {
-    for (int64_t k = 0; k < args.k; ++k) {
-      a[static_cast<size_t>(k)] = Load(args.a, m * args.lda + k, args.type);
+    LoadRow(args.a, m * args.lda, args.type, a);
+    if (args.accumulate) {
+      LoadRow(args.d, m * args.ldd, args.output_type, sums);
+    } else {
+      std::ranges::fill(sums, 0.0f);
     }
     for (int64_t n = 0; n < args.n; ++n) {
       const float* const row = b.data() + n * args.k;
-      const int64_t at = m * args.ldd + n;
-      float sum = args.accumulate ? Load(args.d, at, args.output_type) : 0.0f;
+      float& sum = sums[static_cast<size_t>(n)];
       for (int64_t first = 0; first < args.k; first += block) {
         float part = 0.0f;
         for (int64_t k = first; k < first + block; ++k) part += a[static_cast<size_t>(k)] * row[k];
         sum += part * ScaleOf(args, m, n, first / block);
       }
-      Store(args.d, at, args.output_type, sum);
+      Store(args.d, m * args.ldd + n, args.output_type, sum);
     }
   }
 }
@@ -63,22 +79,25 @@ void HostGemm(const GemmArgs& args) {
   if (args.type == DType::kF8E4M3) return HostScaledGemm(args);
   // Copies args.b as float32 and transposed, so that the innermost loop runs along n and
   // vectorizes.
-  std::vector<float> b(static_cast<size_t>(args.k * args.n));
+  std::vector<float> b(static_cast<size_t>(args.k * args.n)), a(static_cast<size_t>(args.k));
   for (int64_t n = 0; n < args.n; ++n) {
+    LoadRow(args.b, n * args.ldb, args.type, a);
     for (int64_t k = 0; k < args.k; ++k) {
-      b[static_cast<size_t>(k * args.n + n)] = Load(args.b, n * args.ldb + k, args.type);
+      b[static_cast<size_t>(k * args.n + n)] = a[static_cast<size_t>(k)];
     }
   }
   std::vector<float> sums(static_cast<size_t>(args.n));
   for (int64_t m = 0; m < args.m; ++m) {
-    for (int64_t n = 0; n < args.n; ++n) {
-      sums[static_cast<size_t>(n)] =
-          args.accumulate ? Load(args.d, m * args.ldd + n, args.output_type) : 0.0f;
+    LoadRow(args.a, m * args.lda, args.type, a);
+    if (args.accumulate) {
+      LoadRow(args.d, m * args.ldd, args.output_type, sums);
+    } else {
+      std::ranges::fill(sums, 0.0f);
     }
     for (int64_t k = 0; k < args.k; ++k) {
-      const float a = Load(args.a, m * args.lda + k, args.type);
+      const float of_a = a[static_cast<size_t>(k)];
       const float* row = &b[static_cast<size_t>(k * args.n)];
-      for (int64_t n = 0; n < args.n; ++n) sums[static_cast<size_t>(n)] += a * row[n];
+      for (int64_t n = 0; n < args.n; ++n) sums[static_cast<size_t>(n)] += of_a * row[n];
     }
     for (int64_t n = 0; n < args.n; ++n) {
       Store(args.d, m * args.ldd + n, args.output_type, sums[static_cast<size_t>(n)]);
