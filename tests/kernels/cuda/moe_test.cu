@@ -124,8 +124,8 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
        5},
   };
   double worst = 0.0;
-  for (size_t i = 0; i < std::size(cases); i += QUIRE_CASE_STRIDE) {
-    const Case& c = cases[i];
+  for (size_t number = 0; number < std::size(cases); number += QUIRE_CASE_STRIDE) {
+    const Case& c = cases[number];
     for (const DType dtype : testing::kFloats) {
       const MixtureShape& shape = c.shape;
       SCOPED_TRACE(std::string(Name(dtype)) + " hidden " + std::to_string(shape.hidden));
