@@ -87,7 +87,7 @@ if stage build-release build release; then
   case $run in
     image) stage test-image run_tests release -L deploy ;;
     quick) stage test-release run_tests release -j "$jobs" -LE deploy ;;
-    all) stage test-release run_tests release -j "$((jobs + 1))" -LE deploy; stage mutation "${mutate[@]}" ;;
+    all) stage test-release run_tests release -j "$jobs" -LE deploy; stage mutation "${mutate[@]}" ;;
   esac
 fi
 if [ "$run" = all ]; then
