@@ -169,9 +169,7 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   shared_.AddTo(units);
   num_ranges_ = NumRanges(MostRowTiles(units), options);
   RETURN_IF_ERROR(AddParts(units, /*prefill=*/false, options));
-  AttentionPlanOptions prefill = options;
-  prefill.grid_size = options.prefill_grid_size;
-  RETURN_IF_ERROR(AddParts(Units(/*prefill=*/true, options), /*prefill=*/true, prefill));
+  RETURN_IF_ERROR(AddParts(Units(/*prefill=*/true, options), /*prefill=*/true, options));
   if (!shared_.empty()) {
     for (AttentionMerge& merge : merges_) shared_.Complete(merge);
   }
@@ -198,7 +196,8 @@ absl::Status CudaAttentionPlan::AddParts(const std::vector<AttentionItem>& units
     RETURN_IF_ERROR(CutAtFixedKeys(units, options));
   } else {
     Part& part = parts_.emplace_back(Part{.prefill = prefill});
-    RETURN_IF_ERROR(CutEqually(units, prefill ? options.grid_size : num_ranges_, options, part));
+    const int32_t num_ranges = prefill ? options.prefill_grid_size : num_ranges_;
+    RETURN_IF_ERROR(CutEqually(units, num_ranges, options, part));
   }
   for (size_t i = first_part; i < parts_.size(); ++i) parts_[i].room = std::ssize(parts_[i].items);
   return absl::OkStatus();

@@ -36,7 +36,6 @@
 // The partial results of a long chunk would take much memory. So the units are divided into parts
 // of at most part_rows partial rows, which are computed and merged one after another, all with the
 // same memory.
-
 //
 // With `skips_far_keys`, some items turn out to be short when they run (attn_horizon.cuh). So there
 // are several ranges for each block, and the blocks draw them (attn_ranges.cuh).

@@ -39,7 +39,8 @@ struct AttnParams {
   float score_factor;  // |the op's scale| * log2(e), for the bound of attn_horizon.cuh; with an fp8
                        // cache, also times the cache's scale of K
   float soft_cap;      // 0: no soft cap
-  // Of the output with an fp8 cache: kFactor times the cache's scale of V. Unused with others.
+  // The factor of the output with an fp8 cache: kFactor times the cache's scale of V. Unused with
+  // others.
   float value_factor;
 };
 

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstddef>
 
+#include "kernels/cuda/attn_params.h"
 #include "kernels/cuda/attn_shape.cuh"
 
 namespace quire::kernels::cuda {
@@ -52,6 +53,18 @@ struct TileLoader {
   int64_t value_offset;  // from a key to its value
   int log2_block_size;
   int key_begin, key_end;  // of the item
+
+  template <typename Query>
+  __device__ __forceinline__ TileLoader(const AttnParams<Query>& p, const AttentionItem& item,
+                                        int thread_of_block)
+      : thread(thread_of_block),
+        table(p.block_table + int64_t{item.seq} * p.max_blocks),
+        keys(static_cast<const T*>(p.kv) + item.kv_head * p.head_stride),
+        block_bytes(p.block_bytes),
+        value_offset(p.value_offset),
+        log2_block_size(p.log2_block_size),
+        key_begin(item.key_begin),
+        key_end(item.key_end) {}
 
   // Copies the tile whose first key is `tile_begin`. Rows outside [key_begin, key_end) become
   // zeros: their blocks may be gone, and their weights of 0 must not meet NaN.

@@ -167,15 +167,7 @@ __device__ __forceinline__ void AttendWideItem(const AttnParams<T>& p, int index
   at.row_warp = at.thread / 32 * Shape::kWarpRowTiles;  // of the first row tile
   at.key_warp = 0;
   const ItemTiles<false> tiles(p.tiles, item, kKeys);
-  const TileLoader<T, Shape> loader = {
-      .thread = at.thread,
-      .table = p.block_table + int64_t{item.seq} * p.max_blocks,
-      .keys = static_cast<const T*>(p.kv) + item.kv_head * p.head_stride,
-      .block_bytes = p.block_bytes,
-      .value_offset = p.value_offset,
-      .log2_block_size = p.log2_block_size,
-      .key_begin = item.key_begin,
-      .key_end = item.key_end};
+  const TileLoader<T, Shape> loader(p, item, at.thread);
   T* const q_tile = StageOfTiles<T, Shape>(kStages);
   LoadQueryTile<T, Shape>(p, item, at.thread, q_tile);
 #pragma unroll

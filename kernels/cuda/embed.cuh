@@ -15,8 +15,8 @@ struct EmbedParams {
   int64_t first_row, num_rows, cols;
   int64_t rows;  // of all parts
   float scale;
-  // Of a part in e4m3: the scale of row r and column c is scales[r / rows_of_scale * scale_stride +
-  // c / cols_of_scale].
+  // The scale of row r and column c of a part in e4m3 is
+  // scales[r / rows_of_scale * scale_stride + c / cols_of_scale].
   const float* scales;
   int64_t rows_of_scale, cols_of_scale, scale_stride;
 };

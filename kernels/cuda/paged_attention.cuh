@@ -47,24 +47,15 @@ enum class AttnKeys { kAll, kListed, kNear };
 // Processes one work item. All threads of the block must call this function. Cache is the type of
 // the cache's elements: T, or E4M3.
 template <typename T, int kHeadDim, int kRowTiles, AttnKeys kKeysRead, typename Cache>
-__device__ __forceinline__ void AttendItem(const AttnParams<T>& p, const AttentionItem planned) {
+__device__ __forceinline__ void AttendItem(const AttnParams<T>& p, AttentionItem item) {
   using Shape = AttnShape<kHeadDim, kRowTiles, sizeof(Cache)>;
   using Products = AttnProducts<T, Cache, Shape>;
   constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages;
   constexpr bool kListed = kKeysRead == AttnKeys::kListed;
   const AttnPlace<Shape> at;
-  AttentionItem item = planned;
-  if constexpr (kKeysRead == AttnKeys::kNear) item = WithinHorizon<T, Shape>(p, at, planned);
+  if constexpr (kKeysRead == AttnKeys::kNear) item = WithinHorizon<T, Shape>(p, at, item);
   const ItemTiles<kListed> tiles(p.tiles, item, kKeys);
-  const TileLoader<Cache, Shape> loader = {
-      .thread = at.thread,
-      .table = p.block_table + int64_t{item.seq} * p.max_blocks,
-      .keys = static_cast<const Cache*>(p.kv) + item.kv_head * p.head_stride,
-      .block_bytes = p.block_bytes,
-      .value_offset = p.value_offset,
-      .log2_block_size = p.log2_block_size,
-      .key_begin = item.key_begin,
-      .key_end = item.key_end};
+  const TileLoader<Cache, Shape> loader(p, item, at.thread);
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
     if (i < tiles.count()) loader.Load(tiles.FirstKey(i), i);

@@ -35,7 +35,7 @@ using testing::GreedyParams;
 using testing::HarnessOptions;
 using testing::RandomIds;
 
-// What a NormsDevice has seen.
+// The observations of a NormsDevice.
 struct NormsLog {
   std::map<const void*, QkvPostParams> layers;  // by the cache of the layer
   int64_t attentions = 0;                       // launches of attention with the norms of its layer

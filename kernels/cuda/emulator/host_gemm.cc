@@ -29,6 +29,12 @@ void LoadRow(const void* data, int64_t first, DType type, std::span<float> out) 
   }
 }
 
+// Writes to `sums` what the sums of row m of d begin with.
+void BeginSums(const GemmArgs& args, int64_t m, std::span<float> sums) {
+  if (args.accumulate) return LoadRow(args.d, m * args.ldd, args.output_type, sums);
+  std::ranges::fill(sums, 0.0f);
+}
+
 void Store(void* data, int64_t i, DType type, float value) {
   if (type == DType::kF32) {
     static_cast<float*>(data)[i] = value;
@@ -55,11 +61,7 @@ void HostScaledGemm(const GemmArgs& args) {
   std::vector<float> sums(static_cast<size_t>(args.n));
   for (int64_t m = 0; m < args.m; ++m) {
     LoadRow(args.a, m * args.lda, args.type, a);
-    if (args.accumulate) {
-      LoadRow(args.d, m * args.ldd, args.output_type, sums);
-    } else {
-      std::ranges::fill(sums, 0.0f);
-    }
+    BeginSums(args, m, sums);
     for (int64_t n = 0; n < args.n; ++n) {
       const float* const row = b.data() + n * args.k;
       float& sum = sums[static_cast<size_t>(n)];
@@ -89,11 +91,7 @@ void HostGemm(const GemmArgs& args) {
   std::vector<float> sums(static_cast<size_t>(args.n));
   for (int64_t m = 0; m < args.m; ++m) {
     LoadRow(args.a, m * args.lda, args.type, a);
-    if (args.accumulate) {
-      LoadRow(args.d, m * args.ldd, args.output_type, sums);
-    } else {
-      std::ranges::fill(sums, 0.0f);
-    }
+    BeginSums(args, m, sums);
     for (int64_t k = 0; k < args.k; ++k) {
       const float of_a = a[static_cast<size_t>(k)];
       const float* row = &b[static_cast<size_t>(k * args.n)];

@@ -20,9 +20,9 @@
 #include "files/model_files.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/quant/float8.h"
+#include "tests/engine/model/counting_cuda_model.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/kernels/cuda/device_testing.h"
-#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/testing/in_memory_weights.h"
 #include "tests/testing/test_data.h"
 
@@ -31,45 +31,16 @@ namespace {
 
 using kernels::DType;
 using kernels::WeightType;
+using testing::CountingCudaModel;
 using testing::kDeviceIsEmulated;
 using testing::Logits;
 using testing::ModelRunner;
 using testing::RelativeError;
-using testing::ThreadOrder;
 
-class CountingDevice final : public testing::ForwardingDevice {
- public:
-  CountingDevice(std::unique_ptr<kernels::cuda::Device> device, int& num_fp8_gemms)
-      : ForwardingDevice(*device), owned_(std::move(device)), num_fp8_gemms_(num_fp8_gemms) {}
-  absl::Status Gemm(const kernels::cuda::GemmArgs& args) override {
-    if (args.type == DType::kF8E4M3) ++num_fp8_gemms_;
-    return ForwardingDevice::Gemm(args);
-  }
-
- private:
-  const std::unique_ptr<kernels::cuda::Device> owned_;
-  int& num_fp8_gemms_;
-};
-
-// A model in bf16 on a CUDA backend of its own.
-struct CudaModel {
-  int num_fp8_gemms = 0;
-  std::unique_ptr<kernels::Backend> backend;
-  int64_t weight_bytes = 0;
-  std::unique_ptr<ModelRunner> runner;
-
-  CudaModel(const ModelConfig& config, const files::OpenedModel& files, bool fp8_products) {
-    backend = *kernels::cuda::CreateCudaBackend(
-        std::make_unique<CountingDevice>(testing::MakeDevice(ThreadOrder::kRandom), num_fp8_gemms),
-        {.activation_dtype = DType::kBF16,
-         .linear_scratch_bytes = 1 << 20,
-         .fp8_products = fp8_products});
-    auto model = CreateModel(config, files, *backend, ModelRunner::kLimits);
-    QUIRE_CHECK(model.ok()) << model.status();
-    weight_bytes = (*model)->weight_bytes();
-    runner = std::make_unique<ModelRunner>(*std::move(model), *backend);
-  }
-};
+// The options of a backend in bf16.
+kernels::cuda::CudaBackendOptions Options(bool fp8_products) {
+  return {.activation_dtype = DType::kBF16, .fp8_products = fp8_products};
+}
 
 // Another model's tensors, with the matrices of the layers in e4m3 and a scale for each block of
 // 128 x 128.
@@ -124,14 +95,14 @@ void ExpectAgreement(const std::string& name, const ModelConfig& config,
                      const files::OpenedModel& files, int num_inputs, int num_products) {
   std::vector<int32_t> ids(70);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * i % 31);
-  CudaModel exact(config, files, false), rounded(config, files, true);
+  CountingCudaModel exact(config, files, Options(false)), rounded(config, files, Options(true));
   const Logits want = exact.runner->Prefill(ids);
-  EXPECT_EQ(exact.num_fp8_gemms, 0);
+  EXPECT_EQ(exact.gemms.in_e4m3, 0);
   const Logits whole = rounded.runner->Prefill(ids);
-  EXPECT_EQ(rounded.num_fp8_gemms, num_products);
+  EXPECT_EQ(rounded.gemms.in_e4m3, num_products);
   // Few tokens take the same way.
   const Logits chunked = rounded.runner->Prefill(ids, 7);
-  EXPECT_EQ(rounded.num_fp8_gemms, num_products * 11);
+  EXPECT_EQ(rounded.gemms.in_e4m3, num_products * 11);
   EXPECT_LE(rounded.weight_bytes, exact.weight_bytes);
 
   // Rounding to e4m3 changes an element by at most 2^-4 of it (or, below the normal numbers, by
@@ -190,7 +161,7 @@ TEST(CudaFp8ProductsTest, ASequenceHasTheLogitsThatItHasAlone) {
   if (!kDeviceIsEmulated) GTEST_SKIP() << "cuBLASLt may add in another order for more tokens";
   testing::InMemoryWeights floats;
   const auto [config, files] = BlockScaledModel(floats);
-  CudaModel model(config, files, true);
+  CountingCudaModel model(config, files, Options(true));
   std::vector<int32_t> first(40), second(23);
   for (size_t i = 0; i < first.size(); ++i) first[i] = static_cast<int32_t>(i * 5 % 32);
   for (size_t i = 0; i < second.size(); ++i) second[i] = static_cast<int32_t>(i * 3 % 32);

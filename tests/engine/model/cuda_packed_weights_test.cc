@@ -23,10 +23,10 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/quant/dequantize.h"
 #include "kernels/quant/quantize.h"
+#include "tests/engine/model/counting_cuda_model.h"
 #include "tests/engine/model/golden_models.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/kernels/cuda/device_testing.h"
-#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/testing/in_memory_weights.h"
 #include "tests/testing/test_data.h"
 
@@ -35,12 +35,12 @@ namespace {
 
 using kernels::DType;
 using kernels::WeightType;
+using testing::CountingCudaModel;
 using testing::GoldenModel;
 using testing::kDeviceIsEmulated;
 using testing::Logits;
 using testing::ModelRunner;
 using testing::RelativeError;
-using testing::ThreadOrder;
 
 // Another model's tensors, with all matrices in one type, where it has whole blocks. Routers of
 // mixtures are float32, as in files.
@@ -68,44 +68,6 @@ class RetypedWeights final : public files::TensorList {
 
  private:
   std::deque<std::vector<std::byte>> storage_;
-};
-
-class GemmCountingDevice final : public testing::ForwardingDevice {
- public:
-  GemmCountingDevice(std::unique_ptr<kernels::cuda::Device> device, int& num_gemms)
-      : ForwardingDevice(*device), owned_(std::move(device)), num_gemms_(num_gemms) {}
-  absl::Status Gemm(const kernels::cuda::GemmArgs& args) override {
-    ++num_gemms_;
-    return ForwardingDevice::Gemm(args);
-  }
-
- private:
-  const std::unique_ptr<kernels::cuda::Device> owned_;
-  int& num_gemms_;
-};
-
-// A model on a CUDA backend of its own.
-struct CudaModel {
-  int num_gemms = 0;
-  std::unique_ptr<kernels::Backend> backend;
-  int64_t weight_bytes = 0;
-  std::unique_ptr<ModelRunner> runner;
-
-  // `create` makes the model on a backend for ModelRunner::kLimits.
-  template <typename Create>
-  CudaModel(DType dtype, Create create) {
-    backend = *kernels::cuda::CreateCudaBackend(
-        std::make_unique<GemmCountingDevice>(testing::MakeDevice(ThreadOrder::kRandom), num_gemms),
-        {.activation_dtype = dtype, .linear_scratch_bytes = 1 << 20});
-    auto model = create(*backend);
-    QUIRE_CHECK(model.ok()) << model.status();
-    weight_bytes = (*model)->weight_bytes();
-    runner = std::make_unique<ModelRunner>(*std::move(model), *backend);
-  }
-  CudaModel(const ModelConfig& config, const files::OpenedModel& files, DType dtype)
-      : CudaModel(dtype, [&](kernels::Backend& of) {
-          return CreateModel(config, files, of, ModelRunner::kLimits);
-        }) {}
 };
 
 // Returns the weights of a file as float32, those of e4m3 with their scales.
@@ -140,21 +102,21 @@ TEST(CudaPackedWeightsTest, E4M3StaysPackedAndGivesTheLogitsOfExpandedWeights) {
     expanded_files.weights = AsFloats(*files.weights);
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
       SCOPED_TRACE(directory + " " + std::string(Name(dtype)));
-      CudaModel packed(config, files, dtype);
+      CountingCudaModel packed(config, files, {.activation_dtype = dtype});
       const Logits whole = packed.runner->Prefill(golden.ids);
       if (dtype == DType::kF32) {  // not packed: float32 weights are rounded as on a CPU
         testing::ExpectAgreement(directory, golden, whole);
         continue;
       }
-      CudaModel expanded(config, expanded_files, dtype);
+      CountingCudaModel expanded(config, expanded_files, {.activation_dtype = dtype});
       EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
-      EXPECT_GT(packed.num_gemms, 0);
+      EXPECT_GT(packed.gemms.all, 0);
       if (kDeviceIsEmulated) {
         EXPECT_EQ(whole, expanded.runner->Prefill(golden.ids));
       }
-      packed.num_gemms = 0;
+      packed.gemms.all = 0;
       const Logits chunked = packed.runner->Prefill(golden.ids, 7);
-      EXPECT_LT(packed.num_gemms, 12) << "the head alone, which is not packed";
+      EXPECT_LT(packed.gemms.all, 12) << "the head alone, which is not packed";
       // The roundings are those that LogitsAreThoseOfExpandedWeights counts.
       const double rounding = dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
       const double roundings = 14.0 * static_cast<double>(config.num_layers()) + 4.0;
@@ -185,20 +147,21 @@ TEST(CudaPackedWeightsTest, LogitsAreThoseOfExpandedWeights) {
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
       SCOPED_TRACE(type ? kernels::Traits(*type).name : "the types of the file");
       SCOPED_TRACE(Name(dtype));
-      CudaModel packed(config, files, dtype), expanded(config, expanded_files, dtype);
+      CountingCudaModel packed(config, files, {.activation_dtype = dtype});
+      CountingCudaModel expanded(config, expanded_files, {.activation_dtype = dtype});
       // Q8_0 has 8.5 bits. Norms and the table of rotary angles are not packed.
       EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
 
       // More tokens than the packed GEMM takes: its weights are dequantised to those of `expanded`.
       const Logits want = expanded.runner->Prefill(golden.ids);
       const Logits whole = packed.runner->Prefill(golden.ids);
-      EXPECT_GT(packed.num_gemms, expanded.num_gemms);
+      EXPECT_GT(packed.gemms.all, expanded.gemms.all);
       if (kDeviceIsEmulated) {
         EXPECT_EQ(whole, want);
       }
-      packed.num_gemms = 0;
+      packed.gemms.all = 0;
       const Logits chunked = packed.runner->Prefill(golden.ids, 7);
-      EXPECT_EQ(packed.num_gemms, 0);
+      EXPECT_EQ(packed.gemms.all, 0);
       // Roundings add up as independent errors do, as in cuda_decoder_test.cc: an embedding, ten
       // activations a layer and the last norm, in either of the two runs. The weights are the same.
       const double rounding = dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
@@ -247,8 +210,10 @@ TEST(CudaPackedWeightsTest, LogitsOfAMixtureAreThoseOfExpandedWeights) {
     const auto on = [&](const files::WeightMap& of, kernels::Backend& backend) {
       return CreateDecoder(config, of, golden.names, backend, ModelRunner::kLimits);
     };
-    CudaModel packed(dtype, [&](auto& backend) { return on(weights, backend); });
-    CudaModel expanded(dtype, [&](auto& backend) { return on(floats, backend); });
+    CountingCudaModel packed({.activation_dtype = dtype},
+                             [&](auto& backend) { return on(weights, backend); });
+    CountingCudaModel expanded({.activation_dtype = dtype},
+                               [&](auto& backend) { return on(floats, backend); });
     EXPECT_LT(packed.weight_bytes * 10, expanded.weight_bytes * 6);
 
     const Logits want = expanded.runner->Prefill(golden.ids);

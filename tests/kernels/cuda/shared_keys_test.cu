@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(
                       .alibi = true,
                       .sinks = true,
                       .shared = {{{0, 1, 2, 3}, 192}}},
-        // Of the shared keys, some heads need none, and others a part.
+        // Some heads need none of the shared keys, and others a part.
         AttentionCase{.sequences = {{400, 1}, {410, 1}, {430, 1}},
                       .num_heads = 8,
                       .num_kv_heads = 4,
