@@ -6,13 +6,11 @@
 #include <string>
 #include <utility>
 
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/server_callback.h>
-
 #include "base/status_macros.h"
 #include "quire/v1/control_service.grpc.pb.h"
 #include "server/grpc/proto_conversion.h"
 #include "server/grpc/rpc_context.h"
+#include "server/grpc/unary_call.h"
 
 namespace quire::server {
 namespace {
@@ -115,11 +113,11 @@ class ControlService final : public RawControlService {
   grpc::ServerUnaryReactor* FlushPrefixCache(grpc::CallbackServerContext* context,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response) override {
-    Call call(*context, Rpc::kFlushPrefixCache);
+    UnaryCall call(*context, Rpc::kFlushPrefixCache);
     v1::FlushPrefixCacheRequest message;
-    absl::Status status = Read(*request, call, message);
+    absl::Status status = ReadCall(parts_, *request, call, message);
     if (status.ok()) status = CheckOperator(parts_.trusts_place, *call.caller);
-    if (!status.ok()) return End(call, status);
+    if (!status.ok()) return EndCall(parts_, call, status);
     parts_.engine.FlushPrefixCache([this, call, response](absl::StatusOr<int64_t> num_freed) {
       parts_.egress.Post([this, call, response, num_freed = std::move(num_freed)] {
         if (num_freed.ok()) {
@@ -127,60 +125,17 @@ class ControlService final : public RawControlService {
           answer.set_num_freed_blocks(static_cast<uint32_t>(*num_freed));
           SerializeMessage(answer, *response);
         }
-        End(call, num_freed.status());
+        EndCall(parts_, call, num_freed.status());
       });
     });
     return call.reactor;
   }
 
  private:
-  struct Call {
-    Call(grpc::CallbackServerContext& of, Rpc which)
-        : context(of), reactor(of.DefaultReactor()), rpc(which) {}
-
-    // The context and the reactor belong to gRPC, and exist until the call has ended. The reactor
-    // is stored because a second call of DefaultReactor() would overwrite it.
-    grpc::CallbackServerContext& context;
-    grpc::ServerUnaryReactor* reactor;
-    Rpc rpc;
-    bool has_message = false;
-    std::string request_id;
-    PrincipalPtr caller;  // null for an unknown caller
-  };
-
-  // Reads a message, and finds the caller and the request id.
-  template <typename Request>
-  absl::Status Read(const grpc::ByteBuffer& in, Call& call, Request& request) {
-    call.has_message = HasMessage(in);
-    ASSIGN_OR_RETURN(call.request_id, TakeRequestId(call.context, ""));
-    ASSIGN_OR_RETURN(call.caller, AuthenticateCaller(call.context, parts_));
-    return ParseMessage(in, request);
-  }
-
-  // Ends the call. Its context must not be used afterwards.
-  grpc::ServerUnaryReactor* End(const Call& call, const absl::Status& status) {
-    if (call.has_message) {
-      NoteEnd(parts_, call.context,
-              {.rpc = call.rpc,
-               .caller = call.caller.get(),
-               .request_id = call.request_id,
-               .code = status.code()});
-    }
-    call.reactor->Finish(ToGrpcStatus(status));
-    return call.reactor;
-  }
-
-  // `answer` gets the caller and a Request, fills a Response, and returns a status.
   template <typename Request, typename Response, typename F>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, Rpc rpc,
                                    const grpc::ByteBuffer& in, grpc::ByteBuffer& out, F answer) {
-    Call call(context, rpc);
-    Request request;
-    Response response;
-    absl::Status status = Read(in, call, request);
-    if (status.ok()) status = answer(*call.caller, request, response);
-    if (status.ok()) SerializeMessage(response, out);
-    return End(call, status);
+    return AnswerCall<Request, Response>(parts_, context, rpc, in, out, std::move(answer));
   }
 
   const ServiceParts parts_;
