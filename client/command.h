@@ -33,6 +33,7 @@ int RunChat(const Args& args, Interrupt& interrupt);
 int RunTokenize(const Args& args, Interrupt& interrupt);
 int RunModels(const Args& args, Interrupt& interrupt);
 int RunStats(const Args& args, Interrupt& interrupt);
+int RunTenants(const Args& args, Interrupt& interrupt);
 int RunHealth(const Args& args, Interrupt& interrupt);
 int RunBench(const Args& args, Interrupt& interrupt);
 

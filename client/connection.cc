@@ -18,6 +18,7 @@
 #include "base/strings.h"
 #include "quire/v1/control_service.grpc.pb.h"
 #include "quire/v1/inference_service.grpc.pb.h"
+#include "quire/v1/tenant_service.grpc.pb.h"
 #include "quire/v1/token_service.grpc.pb.h"
 
 namespace quire::client {
@@ -88,6 +89,7 @@ struct Connection::Impl {
   std::unique_ptr<v1::InferenceService::Stub> inference;
   std::unique_ptr<v1::TokenService::Stub> tokens;
   std::unique_ptr<v1::ControlService::Stub> control;
+  std::unique_ptr<v1::TenantService::Stub> tenants;
   std::unique_ptr<grpc::health::v1::Health::Stub> health;
 
   base::Mutex mu;
@@ -251,6 +253,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Create(const ConnectionO
   impl->inference = v1::InferenceService::NewStub(impl->channel);
   impl->tokens = v1::TokenService::NewStub(impl->channel);
   impl->control = v1::ControlService::NewStub(impl->channel);
+  impl->tenants = v1::TenantService::NewStub(impl->channel);
   impl->health = grpc::health::v1::Health::NewStub(impl->channel);
   return std::unique_ptr<Connection>(new Connection(std::move(impl)));
 }
@@ -302,6 +305,15 @@ absl::Status Connection::GetServerInfo(const v1::GetServerInfoRequest& request,
 absl::Status Connection::GetStats(const v1::GetStatsRequest& request,
                                   v1::GetStatsResponse* response) {
   return impl_->Call(*impl_->control, &v1::ControlService::Stub::GetStats, request, response);
+}
+
+absl::Status Connection::GetQuota(const v1::GetQuotaRequest& request, v1::Tenant* response) {
+  return impl_->Call(*impl_->tenants, &v1::TenantService::Stub::GetQuota, request, response);
+}
+
+absl::Status Connection::ListTenants(const v1::ListTenantsRequest& request,
+                                     v1::ListTenantsResponse* response) {
+  return impl_->Call(*impl_->tenants, &v1::TenantService::Stub::ListTenants, request, response);
 }
 
 absl::StatusOr<std::string> Connection::CheckHealth(std::string_view service) {

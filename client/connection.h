@@ -15,6 +15,7 @@
 
 #include "quire/v1/control_service.pb.h"
 #include "quire/v1/inference_service.pb.h"
+#include "quire/v1/tenant_service.pb.h"
 #include "quire/v1/token_service.pb.h"
 
 namespace quire::client {
@@ -70,6 +71,9 @@ class Connection {
   absl::Status GetServerInfo(const v1::GetServerInfoRequest& request,
                              v1::GetServerInfoResponse* response);
   absl::Status GetStats(const v1::GetStatsRequest& request, v1::GetStatsResponse* response);
+  absl::Status GetQuota(const v1::GetQuotaRequest& request, v1::Tenant* response);
+  absl::Status ListTenants(const v1::ListTenantsRequest& request,
+                           v1::ListTenantsResponse* response);
   // Returns "SERVING", "NOT_SERVING" or "UNKNOWN"; NotFound for a service that the server lacks.
   absl::StatusOr<std::string> CheckHealth(std::string_view service);
 

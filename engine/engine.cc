@@ -12,6 +12,7 @@
 #include "engine/admission/admission_tickets.h"
 #include "engine/admission/running_requests.h"
 #include "engine/admission/step_channel.h"
+#include "engine/admission/tenant_meters.h"
 #include "engine/engine_metrics.h"
 #include "engine/frontend/frontend.h"
 #include "engine/frontend/worker_pool.h"
@@ -42,6 +43,16 @@ int64_t NumBytes(const ChatMessages& messages) {
     bytes += std::ssize(message.role) + std::ssize(message.content) + 1;
   }
   return bytes;
+}
+
+// Returns about how many tokens the prompt has, before it is tokenized.
+int64_t EstimatedTokens(const GenerateParams& params) {
+  constexpr int64_t kBytesPerToken = 4;  // of English text
+  const auto* ids = std::get_if<TokenIds>(&params.prompt);
+  if (ids != nullptr) return std::ssize(*ids);
+  return std::visit([](const auto& given) { return NumBytes(given); }, params.prompt) /
+             kBytesPerToken +
+         1;
 }
 
 // Returns the frontend's work for a request, in bytes of text. A token id counts as one byte.
@@ -82,6 +93,10 @@ class EngineImpl final : public SteppedEngine {
   const ModelInfo& model_info() const override { return parts_.model_info; }
   const ServerInfo& server_info() const override { return parts_.server_info; }
   Stats stats() const override;
+  TenantUsage tenant_usage(std::string_view tenant, const TenantLimits& limits) const override {
+    return meters_.Get(tenant, limits, parts_.clock->Now());
+  }
+  TenantUsages tenant_usages() const override { return meters_.GetAll(parts_.clock->Now()); }
   Liveness liveness() const override;
   void StartDrain() override { tickets_.StartDrain(); }
   void FlushPrefixCache(FlushDone done) override {
@@ -96,12 +111,13 @@ class EngineImpl final : public SteppedEngine {
   class Handle;
 
   // Runs on a frontend thread.
-  void PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTicket ticket);
+  void PrepareAndAdmit(AdmittedRequest admitted);
 
   EngineParts parts_;
   EngineMetrics metrics_;
   Frontend frontend_;
   AdmissionTickets tickets_;
+  TenantMeters meters_;
   StepChannel channel_;
   RunningRequests running_;
   StepLoop loop_;
@@ -174,22 +190,27 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
   absl::StatusOr<AdmissionTicket> ticket =
       tickets_.Reserve(request->params.sched.tenant, request->params.limits);
   if (!ticket.ok()) return reject(ticket.status());
+  absl::StatusOr<TenantCharge> charge =
+      meters_.Charge(request->params.sched.tenant, request->params.limits,
+                     EstimatedTokens(request->params), request->arrival);
+  if (!charge.ok()) return reject(charge.status());
   if (absl::Status status = running_.Insert(request); !status.ok()) return reject(status);
 
   request->sink->SetOnRoom(
       [this, noticed = std::weak_ptr<const Request>(request)] { channel_.Notice(noticed); });
   auto handle = std::make_shared<Handle>(request, channel_);
   // The target of a std::function must be copyable, and a ticket is not. So the ticket is shared.
-  auto shared_ticket = std::make_shared<AdmissionTicket>(*std::move(ticket));
+  auto admitted = std::make_shared<AdmittedRequest>(AdmittedRequest{
+      .request = request, .ticket = *std::move(ticket), .charge = *std::move(charge)});
   const absl::Status queued = RunOnFrontend(
-      FrontendBytes(request->params),
-      [this, request, shared_ticket] { PrepareAndAdmit(request, std::move(*shared_ticket)); });
+      FrontendBytes(request->params), [this, admitted] { PrepareAndAdmit(std::move(*admitted)); });
   // A request that is not there has had its Finish from FailAll.
   if (!queued.ok() && running_.Erase(*request)) return reject(queued);
   return handle;
 }
 
-void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTicket ticket) {
+void EngineImpl::PrepareAndAdmit(AdmittedRequest admitted) {
+  const std::shared_ptr<Request> request = admitted.request;
   // A request that nobody waits for ends here. So does a request that the frontend refuses. The
   // step thread therefore sees only valid requests.
   absl::Status status = StillWanted(*request, parts_.clock->Now());
@@ -202,8 +223,9 @@ void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTick
       metrics_.requests_rejected.Add(1);
     }
   }
-  if (status.ok()) return channel_.Admit(std::move(request), std::move(ticket));
-  ticket.Release();
+  if (status.ok()) return channel_.Admit(std::move(admitted));
+  admitted.ticket.Release();
+  admitted.charge.Settle(0);
   running_.Erase(*request);
   const Timings timings = {.queue = parts_.clock->Now() - request->arrival};
   request->sink->Finish(status, {.timings = timings});

@@ -18,6 +18,7 @@
 
 #include "engine/engine_info.h"
 #include "engine/request/request.h"
+#include "engine/request/tenant_usage.h"
 
 namespace quire::engine {
 
@@ -54,7 +55,8 @@ class Engine {
 
   // Accepts one request. Never blocks. After an error the sink is never called. The errors are
   // NotFound (no such model), AlreadyExists (the owner already runs a request with this id),
-  // ResourceExhausted (too many requests wait) and Unavailable (the engine drains). Without an
+  // ResourceExhausted (too many requests wait, or a rate limit of the tenant is used up; see
+  // engine/request/retry_after.h) and Unavailable (the engine drains). Without an
   // error, sink->Finish is called exactly once, even if the frontend refuses the request
   // (InvalidArgument).
   virtual absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
@@ -83,6 +85,9 @@ class Engine {
   virtual const ServerInfo& server_info() const = 0;
   virtual Stats stats() const = 0;
   virtual Liveness liveness() const = 0;
+  // Returns the use of one tenant, under these limits.
+  virtual TenantUsage tenant_usage(std::string_view tenant, const TenantLimits& limits) const = 0;
+  virtual TenantUsages tenant_usages() const = 0;
 
   // Makes the prefix cache forget its contents. Requests submitted from now on reuse nothing that
   // was computed before. Frees the cached blocks over the next steps. Running requests keep their

@@ -8,6 +8,7 @@ LiveRequest& LiveRequests::Add(AdmittedRequest admitted) {
   LiveRequest& live = live_[admitted.request.get()];
   live.request = std::move(admitted.request);
   live.ticket = std::move(admitted.ticket);
+  live.charge = std::move(admitted.charge);
   ++num_unstarted_;
   live.first_id = next_sequence_id_;
   live.num_left = live.request->params.sampling.n;
@@ -68,6 +69,10 @@ LiveRequest LiveRequests::Take(LiveRequest& live, absl::Time now) {
     }
   }
   live.ticket.Release();
+  const bool has_run = live.first_scheduled != absl::InfinitePast();
+  live.charge.Settle(has_run ? summary.usage.prompt_tokens - summary.usage.cached_tokens +
+                                   summary.usage.completion_tokens
+                             : 0);
   LiveRequest ended = std::move(live);
   live_.erase(ended.request.get());
   return ended;

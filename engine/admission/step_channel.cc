@@ -14,10 +14,9 @@ CommandPlace::~CommandPlace() {
   if (channel_ != nullptr) channel_->num_commands_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void StepChannel::Admit(std::shared_ptr<Request> request, AdmissionTicket ticket) {
+void StepChannel::Admit(AdmittedRequest admitted) {
   base::MutexLock lock(mu_);
-  commands_.emplace_back(
-      AdmittedRequest{.request = std::move(request), .ticket = std::move(ticket)});
+  commands_.emplace_back(std::move(admitted));
   work_.NotifyOne();
 }
 

@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "engine/admission/admission_tickets.h"
 #include "engine/admission/completion.h"
+#include "engine/admission/tenant_meters.h"
 #include "engine/request/request.h"
 
 namespace quire::engine {
@@ -39,6 +40,7 @@ class CommandPlace {
 struct AdmittedRequest {
   std::shared_ptr<Request> request;
   AdmissionTicket ticket;
+  TenantCharge charge = {};
 };
 
 // Makes the prefix cache forget its contents. The answer is the number of blocks freed.
@@ -60,7 +62,7 @@ class StepChannel {
   explicit StepChannel(int32_t max_commands = kMaxCommands) : max_commands_(max_commands) {}
 
   // Hands a request over and wakes the step thread; never refuses.
-  void Admit(std::shared_ptr<Request> request, AdmissionTicket ticket);
+  void Admit(AdmittedRequest admitted);
 
   // Hands a command over and wakes the step thread. If max_commands commands are not complete, the
   // command is completed at once with ResourceExhausted.

@@ -51,6 +51,7 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   sequence->tokens.reserve(sequence->tokens.size() +
                            (window.on() ? window.capacity() : request->max_tokens));
   State& state = NewState(std::move(sequence), std::move(group), next_order_);
+  state.rises_at = request->arrival + Waiting::kRiseTime;
   next_order_ += n;
   waiting_->Add(state);
   no_start_until_ = 0;
@@ -64,6 +65,7 @@ Scheduler::State& Scheduler::NewState(std::shared_ptr<Sequence> sequence,
   state->sequence = std::move(sequence);
   state->group = std::move(group);
   state->order = order;
+  state->priority = state->request().params.sched.priority;
   ++state->group->num_left;
   return *state;
 }

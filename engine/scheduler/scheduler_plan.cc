@@ -48,6 +48,7 @@ StepPlan Scheduler::Schedule(absl::Time now) {
   blocks_waited_for_ = false;
 
   DropEnded(now);
+  waiting_->Rise(now);
   ForgetEnded();
   blocks_.BeginStep(plan.step);
   Budget budget{.tokens = config_.max_num_batched_tokens, .logit_rows = config_.max_logit_rows};
@@ -149,9 +150,7 @@ void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
     scratch_.push_back(state);
   }
   if (scratch_.empty()) return;
-  std::ranges::sort(scratch_, {}, [](const State* s) {
-    return std::pair(-s->request().params.sched.priority, s->order);
-  });
+  std::ranges::sort(scratch_, {}, [](const State* s) { return std::pair(-s->priority, s->order); });
   // The oldest sequence is planned whatever the priorities of the others, so a share of the budget
   // is kept for it. It also gets what the sequences before it do not use.
   const bool keep = std::ranges::find(scratch_, oldest) != scratch_.end();
@@ -340,8 +339,8 @@ void Scheduler::FindTogether(const State& first) {
   waiting_->FirstOf(first.group->tenant, kMostCompared, together_);
   std::erase_if(together_, [&](const State* state) {
     const Request& other = state->request();
-    return other.params.sched.priority != request.params.sched.priority ||
-           !close(other.arrival, request.arrival) || !close(other.deadline, request.deadline);
+    return state->priority != first.priority || !close(other.arrival, request.arrival) ||
+           !close(other.deadline, request.deadline);
   });
 }
 

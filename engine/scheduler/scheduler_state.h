@@ -32,6 +32,8 @@ struct Scheduler::State {
   std::shared_ptr<Sequence> sequence;
   std::shared_ptr<Group> group;
   uint64_t order = 0;  // the order of arrival; a smaller value is older
+  // The priority of the request, raised while the sequence waits for its first start; see Waiting.
+  int32_t priority = 0;
   Phase phase = Phase::kWaiting;
   // True once the sequence has run or was forked. A started sequence that waits again is in turn
   // before all sequences that have not started.
@@ -60,9 +62,11 @@ struct Scheduler::State {
   // Used by Waiting.
   bool is_out_of_turn = false;
   absl::Time due_at;
+  absl::Time rises_at;  // when its priority rises next
   HeapPlace age_place = kNotInHeap;
   HeapPlace turn_place = kNotInHeap;
   HeapPlace due_place = kNotInHeap;
+  HeapPlace rise_place = kNotInHeap;
 
   const Request& request() const { return *group->request; }
   int32_t num_samples() const { return forked ? 1 : request().params.sampling.n; }

@@ -8,8 +8,7 @@ namespace quire::engine {
 
 bool Scheduler::Waiting::TurnFirst::operator()(const State& a, const State& b) const {
   const auto key = [](const State& s) {
-    const Request& request = s.request();
-    return std::tuple(-request.params.sched.priority, request.deadline, s.order);
+    return std::tuple(-s.priority, s.request().deadline, s.order);
   };
   return key(a) < key(b);
 }
@@ -17,8 +16,7 @@ bool Scheduler::Waiting::TurnFirst::operator()(const State& a, const State& b) c
 bool Scheduler::Waiting::TenantFirst::operator()(const Tenant& a, const Tenant& b) const {
   const auto key = [](const Tenant& tenant) {
     const State& first = tenant.turns.top();
-    const Request& request = first.request();
-    return std::tuple(-request.params.sched.priority, tenant.served, request.deadline, first.order);
+    return std::tuple(-first.priority, tenant.served, first.request().deadline, first.order);
   };
   return key(a) < key(b);
 }
@@ -57,6 +55,7 @@ void Scheduler::Waiting::Resume(State& state) {
 void Scheduler::Waiting::Enter(State& state) {
   if (state.started) return preempted_.Push(state);
   fresh_.Push(state);
+  if (state.priority < 0) rising_.Push(state);
   const auto id = static_cast<size_t>(state.group->tenant);
   if (id >= tenants_.size()) tenants_.resize(id + 1);
   Tenant& tenant = tenants_[id];
@@ -68,6 +67,7 @@ void Scheduler::Waiting::Enter(State& state) {
 void Scheduler::Waiting::Leave(State& state) {
   if (state.started) return preempted_.Remove(state);
   fresh_.Remove(state);
+  if (rising_.Contains(state)) rising_.Remove(state);
   Tenant& tenant = tenants_[static_cast<size_t>(state.group->tenant)];
   // A tenant without sequences cannot be compared.
   if (tenant.turns.size() == 1 && !tenant.is_held) by_share_.Remove(tenant);
@@ -110,6 +110,22 @@ void Scheduler::Waiting::UpdateDue(State& state) {
     due_.Update(state);
   } else {
     due_.Push(state);
+  }
+}
+
+void Scheduler::Waiting::Rise(absl::Time now) {
+  while (!rising_.empty() && rising_.top().rises_at <= now) {
+    State& state = rising_.top();
+    ++state.priority;
+    state.rises_at += kRiseTime;
+    if (state.priority < 0) {
+      rising_.Update(state);
+    } else {
+      rising_.Remove(state);
+    }
+    Tenant& tenant = tenants_[static_cast<size_t>(state.group->tenant)];
+    tenant.turns.Update(state);
+    if (!tenant.is_held) Place(tenant);
   }
 }
 

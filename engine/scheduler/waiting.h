@@ -16,10 +16,15 @@
 
 namespace quire::engine {
 
+// A new sequence whose priority is below 0 rises by one for each kRiseTime that it has waited, up
+// to 0. So background work gets its turn beside work of priority 0, and never before such work.
+//
 // Only sequences in turn can start. A waiting sequence is in turn, unless it is stalled, or it is
 // new and its tenant is held (see Hold). Most calls are O(log waiting); FirstOf is O(n^2).
 class Scheduler::Waiting {
  public:
+  static constexpr absl::Duration kRiseTime = absl::Seconds(10);
+
   // `shares` must outlive this.
   Waiting(const TenantShares& shares, absl::Duration stalled_stream_timeout)
       : shares_(shares), stalled_stream_timeout_(stalled_stream_timeout) {}
@@ -38,6 +43,8 @@ class Scheduler::Waiting {
   // To be called after the tenant was charged.
   void NoteCharged(TenantShares::TenantId tenant);
 
+  // Raises the priorities that are due at `now`.
+  void Rise(absl::Time now);
   // Returns the next sequence in turn; null when none is in turn. If sequences were preempted, the
   // oldest of them is next. Otherwise, with `by_age`, the oldest sequence is next, unless its
   // tenant is held. Otherwise the first sequence by priority, tenant's share, deadline and arrival
@@ -59,6 +66,9 @@ class Scheduler::Waiting {
   };
   struct DueFirst {
     bool operator()(const State& a, const State& b) const { return a.due_at < b.due_at; }
+  };
+  struct RisesFirst {
+    bool operator()(const State& a, const State& b) const { return a.rises_at < b.rises_at; }
   };
   // Orders the new sequences of one tenant.
   struct TurnFirst {
@@ -89,6 +99,7 @@ class Scheduler::Waiting {
   IndexedHeap<Tenant, &Tenant::place, TenantFirst> by_share_;
   std::vector<TenantShares::TenantId> charged_;
   IndexedHeap<State, &State::due_place, DueFirst> due_;  // sequences with a deadline or a stall
+  IndexedHeap<State, &State::rise_place, RisesFirst> rising_;  // new, in turn, priority below 0
   int64_t size_ = 0;
   int64_t num_stalled_ = 0;
 };

@@ -31,13 +31,15 @@ enum class Rpc : uint8_t {
   kAbort,
   kDrain,
   kFlushPrefixCache,
+  kGetQuota,
+  kListTenants,
 };
 
-inline constexpr std::array<std::string_view, 13> kRpcNames = {
-    "Generate",        "GenerateStream",    "Score",      "Tokenize",
-    "Detokenize",      "ApplyChatTemplate", "ListModels", "GetModelInfo",
-    "GetServerInfo",   "GetStats",          "Abort",      "Drain",
-    "FlushPrefixCache"};
+inline constexpr std::array<std::string_view, 15> kRpcNames = {
+    "Generate",         "GenerateStream",    "Score",      "Tokenize",
+    "Detokenize",       "ApplyChatTemplate", "ListModels", "GetModelInfo",
+    "GetServerInfo",    "GetStats",          "Abort",      "Drain",
+    "FlushPrefixCache", "GetQuota",          "ListTenants"};
 
 inline constexpr std::array<std::string_view, 17> kStatusCodeNames = {
     "OK",

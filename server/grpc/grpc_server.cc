@@ -29,6 +29,7 @@ namespace {
 
 constexpr char kInferenceService[] = "quire.v1.InferenceService";
 constexpr char kTokenService[] = "quire.v1.TokenService";
+constexpr char kTenantService[] = "quire.v1.TenantService";
 constexpr char kControlService[] = "quire.v1.ControlService";
 
 // Turns reflection v1alpha on or off for one server. By default, gRPC's reflection library turns it
@@ -212,6 +213,7 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
   main_ = std::make_unique<Listener>();
   main_->Add(kInferenceService, MakeGenerateService(services));
   main_->Add(kTokenService, MakeTokenService(services));
+  main_->Add(kTenantService, MakeTenantService(services));
   control_on_main_ = ServesControlOnListen(config);
   if (control_on_main_) main_->Add(kControlService, MakeControlService(services));
   RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, services, peers_,
@@ -221,6 +223,7 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
     services.trusts_place = address.ok() && IsLoopback(*address);
     control_ = std::make_unique<Listener>();
     control_->Add(kControlService, MakeControlService(services));
+    control_->Add(kTenantService, MakeTenantService(services));
     RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true, services, peers_,
                                      parts.door_counters));
   }

@@ -332,6 +332,24 @@ v1::Token ToProto(const engine::Piece& piece) {
   return out;
 }
 
+v1::Tenant ToProto(const engine::TenantUsage& usage) {
+  const engine::TenantLimits& limits = usage.limits;
+  v1::Tenant out;
+  out.set_name(usage.name);
+  out.set_share(ToWireCount(limits.share));
+  out.set_max_waiting(ToWireCount(limits.max_waiting));
+  out.set_max_running(ToWireCount(limits.max_running));
+  out.set_requests_per_minute(ToWireCount(limits.requests_per_minute));
+  out.set_tokens_per_minute(ToWireCount(limits.tokens_per_minute));
+  if (limits.requests_per_minute > 0) out.set_requests_left(usage.requests_left);
+  if (limits.tokens_per_minute > 0) out.set_tokens_left(usage.tokens_left);
+  out.set_num_requests(ToWireCount(usage.num_requests));
+  out.set_accepted_requests(usage.counts.requests);
+  out.set_refused_requests(usage.counts.refused);
+  out.set_served_tokens(usage.counts.served_tokens);
+  return out;
+}
+
 v1::GenerateStreamResponse ToProto(engine::TokenDelta delta) {
   v1::GenerateStreamResponse out;
   out.set_index(static_cast<uint32_t>(delta.index));

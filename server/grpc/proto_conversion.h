@@ -12,6 +12,7 @@
 #include "quire/v1/chat.pb.h"
 #include "quire/v1/control_service.pb.h"
 #include "quire/v1/inference_service.pb.h"
+#include "quire/v1/tenant_service.pb.h"
 #include "quire/v1/token_service.pb.h"
 
 namespace quire::server {
@@ -31,6 +32,7 @@ v1::ModelInfo ToProto(const engine::ModelInfo& info);
 v1::GetServerInfoResponse ToProto(const engine::ServerInfo& info);
 v1::GetStatsResponse ToProto(const engine::Stats& stats);
 v1::Token ToProto(const engine::Piece& piece);
+v1::Tenant ToProto(const engine::TenantUsage& usage);
 
 v1::GenerateStreamResponse ToProto(engine::TokenDelta delta);
 // Each of `samples` is a complete sample. The caller adds request_id and model.

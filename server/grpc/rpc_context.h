@@ -52,6 +52,7 @@ struct ServiceParts {
 std::unique_ptr<grpc::Service> MakeGenerateService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeTokenService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
+std::unique_ptr<grpc::Service> MakeTenantService(const ServiceParts& parts);
 
 // Parses `bytes` into `message`. Returns InvalidArgument when the bytes are not a message of that
 // type, or when a string in it is not UTF-8. Our services parse messages themselves, because gRPC

@@ -13,6 +13,7 @@
 
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "engine/request/retry_after.h"
 
 namespace quire::server {
 namespace {
@@ -54,8 +55,9 @@ std::string ForTrailers(std::string_view message) {
 }
 
 // Returns how long a client should wait before it tries again, or zero if a retry cannot help.
-absl::Duration RetryDelay(absl::StatusCode code) {
-  switch (code) {
+absl::Duration RetryDelay(const absl::Status& status) {
+  if (const auto delay = engine::RetryAfter(status)) return *delay;
+  switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
       return absl::Seconds(1);
     case absl::StatusCode::kUnavailable:
@@ -82,9 +84,10 @@ google::rpc::Status ToRpcStatus(const absl::Status& status) {
       out.add_details()->PackFrom(details);
     }
   }
-  if (const absl::Duration delay = RetryDelay(status.code()); delay > absl::ZeroDuration()) {
+  if (absl::Duration delay = RetryDelay(status); delay > absl::ZeroDuration()) {
     google::rpc::RetryInfo details;
-    details.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(delay));
+    details.mutable_retry_delay()->set_seconds(absl::IDivDuration(delay, absl::Seconds(1), &delay));
+    details.mutable_retry_delay()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(delay)));
     out.add_details()->PackFrom(details);
   }
   return out;

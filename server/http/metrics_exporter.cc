@@ -126,6 +126,32 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
   gauge("quire_draining", "1 while new requests are refused, else 0.", stats.draining ? 1 : 0);
 }
 
+// One series for each lasting tenant, and one for all others together, so that the number of series
+// is bounded.
+void AddTenants(const engine::TenantUsages& usages, std::vector<MetricFamily>& families) {
+  if (usages.tenants.empty()) return;
+  engine::TenantCounts others = usages.forgotten;
+  for (size_t i = usages.num_lasting; i < usages.tenants.size(); ++i) {
+    others += usages.tenants[i].counts;
+  }
+  const auto add = [&](const char* name, const char* help, uint64_t engine::TenantCounts::*count) {
+    Family family(name, MetricType::Counter, help);
+    for (size_t i = 0; i < usages.num_lasting; ++i) {
+      const engine::TenantUsage& usage = usages.tenants[i];
+      family.Add(usage.counts.*count, {{"tenant", usage.name}, {"kind", "one"}});
+    }
+    family.Add(others.*count, {{"tenant", ""}, {"kind", "others"}});
+    families.push_back(family.Take());
+  };
+  add("quire_tenant_requests_total", "Requests accepted, by tenant.",
+      &engine::TenantCounts::requests);
+  add("quire_tenant_refused_total", "Requests refused because a tenant's rate limit was used up.",
+      &engine::TenantCounts::refused);
+  add("quire_tenant_served_tokens_total",
+      "Prompt tokens computed and tokens generated, of requests that ended, by tenant.",
+      &engine::TenantCounts::served_tokens);
+}
+
 MetricFamily Rpcs(const RpcCounters& counters) {
   Family family("quire_rpcs_total", MetricType::Counter, "RPCs that ended, by status code.");
   for (size_t rpc = 0; rpc < kRpcNames.size(); ++rpc) {
@@ -230,6 +256,7 @@ MetricsExporter::MetricsExporter(const engine::Engine& engine, const RpcCounters
 std::string MetricsExporter::Text() const {
   std::vector<MetricFamily> families;
   AddEngine(engine_.stats(), families);
+  AddTenants(engine_.tenant_usages(), families);
   families.push_back(Rpcs(counters_));
   families.push_back(Family("quire_generate_calls_open", MetricType::Gauge,
                             "Open calls of Generate, GenerateStream and Score.")

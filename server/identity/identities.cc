@@ -122,6 +122,8 @@ Principal Identities::MakePrincipal(std::string name, std::string tenant,
           .limits = {.max_waiting = limits.max_waiting.value_or(0),
                      .max_running = limits.max_running.value_or(0),
                      .share = limits.share.value_or(1),
+                     .requests_per_minute = limits.requests_per_minute.value_or(0),
+                     .tokens_per_minute = limits.tokens_per_minute.value_or(0),
                      .leaves_room = has_others && !limits.max_waiting.has_value(),
                      .leaves_places = has_others && !limits.max_running.has_value()}};
 }

@@ -18,10 +18,12 @@ TokenDigest DigestOf(std::string_view token);
 
 // The limits of a tenant. A field is absent if no line of the tenant sets it.
 struct TenantFields {
-  std::optional<int32_t> max_priority;  // -100..100
-  std::optional<int32_t> max_waiting;   // requests, 1..2^20
-  std::optional<int32_t> max_running;   // sequences, 1..2^16
-  std::optional<int32_t> share;         // 1..100
+  std::optional<int32_t> max_priority;         // -100..100
+  std::optional<int32_t> max_waiting;          // requests, 1..2^20
+  std::optional<int32_t> max_running;          // sequences, 1..2^16
+  std::optional<int32_t> share;                // 1..100
+  std::optional<int32_t> requests_per_minute;  // 1..2^20
+  std::optional<int32_t> tokens_per_minute;    // 1..2^30
 
   // Copies the fields that are set in `other`. Returns false if both have the same field with
   // different values.

@@ -25,7 +25,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 import make_tiny_model
 from quire.v1 import (chat_pb2, control_service_pb2, control_service_pb2_grpc, inference_service_pb2,
-                      inference_service_pb2_grpc, token_service_pb2, token_service_pb2_grpc)
+                      inference_service_pb2_grpc, tenant_service_pb2, tenant_service_pb2_grpc,
+                      token_service_pb2, token_service_pb2_grpc)
 
 BIN = pathlib.Path(os.environ["QUIRE_BIN"])
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -202,6 +203,7 @@ class Client:
         self.inference = inference_service_pb2_grpc.InferenceServiceStub(self.channel)
         self.tokens = token_service_pb2_grpc.TokenServiceStub(self.channel)
         self.control = control_service_pb2_grpc.ControlServiceStub(self.channel)
+        self.tenants = tenant_service_pb2_grpc.TenantServiceStub(self.channel)
 
     def close(self):
         self.channel.close()
@@ -234,6 +236,14 @@ class Client:
     def model_info(self) -> control_service_pb2.ModelInfo:
         return self.control.GetModelInfo(control_service_pb2.GetModelInfoRequest(), timeout=DEADLINE,
                                          metadata=self.metadata).model
+
+    def quota(self) -> tenant_service_pb2.Tenant:
+        return self.tenants.GetQuota(tenant_service_pb2.GetQuotaRequest(), timeout=DEADLINE, metadata=self.metadata)
+
+    def list_tenants(self) -> dict[str, tenant_service_pb2.Tenant]:
+        response = self.tenants.ListTenants(tenant_service_pb2.ListTenantsRequest(), timeout=DEADLINE,
+                                            metadata=self.metadata)
+        return {tenant.name: tenant for tenant in response.tenants}
 
     def abort(self, request_id: str):
         self.control.Abort(control_service_pb2.AbortRequest(request_id=request_id), timeout=DEADLINE,

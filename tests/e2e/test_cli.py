@@ -110,6 +110,10 @@ class CliTest(harness.TestCase):
         self.assertIn("blocks", json.loads(self.quire("stats", "--json").stdout))
         watched = self.quire("stats", "--watch", "--count", "3", "--interval", "10ms", "--json").stdout
         self.assertEqual(len(json_lines(watched)), 3)
+        tenants = json.loads(self.quire("tenants", "--json").stdout)["tenants"]
+        self.assertGreater(int(tenants[0]["accepted_requests"]), 0)
+        self.assertIn("(all callers)", self.quire("tenants").stdout)
+        self.assertEqual(json.loads(self.quire("tenants", "--own", "--json").stdout)["share"], 1)
         self.assertEqual(self.quire("health").stdout, "SERVING\n")
         self.assertEqual(self.quire("health", "--service", "quire.v1.InferenceService").stdout, "SERVING\n")
         self.assertIn("NOT_FOUND", self.quire("health", "--service", "none", status=1).stderr)
@@ -200,7 +204,7 @@ class CliTest(harness.TestCase):
 class UsageTest(unittest.TestCase):
     """Without a server."""
 
-    COMMANDS = ("generate", "chat", "tokenize", "models", "stats", "health", "bench")
+    COMMANDS = ("generate", "chat", "tokenize", "models", "stats", "tenants", "health", "bench")
 
     def test_help_for_all_and_each(self):
         everything = run_cli("--help")

@@ -6,11 +6,12 @@ import time
 import unittest
 
 import grpc
+from google.rpc import error_details_pb2
 
 import harness
 import raw_http2
 from certificates import credentials, make_authority, make_certificate, path, server_tls
-from harness import Client, run_cli, running
+from harness import Client, details, run_cli, running
 
 PROMPT = "the thing in another hour"
 LONG = dict(seed=1, max_tokens=30000, ignore_eos=True)
@@ -186,6 +187,41 @@ class SecurityTest(unittest.TestCase):
             for call in (running_one, *calls):
                 call.cancel()
             operator.wait_until_idle()
+
+    def test_a_tenant_keeps_to_its_rates(self):
+        file = harness.SCRATCH / "rates"
+        limits = "name=alice requests_per_minute=3 tokens_per_minute=40\n"
+        file.write_text(token_line(TOKENS[0], limits) + TOKENS[1] + "\n" +
+                        token_line(OPERATOR, "name=olga roles=operator"))
+        with running("--auth_token_file", str(file)) as (server, _):
+            limited, other, operator = (self.client(server.address, token=token) for token in (*TOKENS, OPERATOR))
+            ids = list(range(10, 15))
+            usage = limited.generate(ids, max_tokens=45, ignore_eos=True, bypass_read=True).usage
+            quota = limited.quota()
+            self.assertEqual((quota.name, quota.accepted_requests, quota.num_requests), ("alice", 1, 0))
+            self.assertEqual(quota.served_tokens, usage.prompt_tokens + usage.completion_tokens)
+            self.assertAlmostEqual(quota.tokens_left, 40 - 50, delta=2)
+            with self.assertRaises(grpc.RpcError) as caught:
+                limited.generate(ids, max_tokens=1)
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+            self.assertRegex(caught.exception.details(), "tokens_per_minute.*40.*try again in")
+            self.assertGreater(details(caught.exception, error_details_pb2.RetryInfo).retry_delay.ToSeconds(), 5)
+            other.generate(ids, max_tokens=45, ignore_eos=True)
+
+            file.write_text(file.read_text().replace(" tokens_per_minute=40", ""))  # read again, without a restart
+            server.signal(signal.SIGHUP)
+            server.wait_for_log("(?s)(identities: loaded.*){2}")
+            for _ in range(2):
+                limited.generate(ids, max_tokens=1)
+            refused = lambda: limited.generate(ids, max_tokens=1)  # noqa: E731
+            self.assert_refused(grpc.StatusCode.RESOURCE_EXHAUSTED, refused)
+            self.assertFalse(limited.quota().HasField("tokens_left"))
+
+            self.assert_refused(grpc.StatusCode.PERMISSION_DENIED, limited.list_tenants)
+            tenants = operator.list_tenants()
+            self.assertEqual(tenants["alice"].refused_requests, 2)
+            self.assertEqual(tenants["alice"].accepted_requests, 3)
+            self.assertEqual([tenant.refused_requests for name, tenant in tenants.items() if name != "alice"], [0])
 
     def test_identities_are_read_again(self):
         file = harness.SCRATCH / "changing"

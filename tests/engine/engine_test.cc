@@ -200,6 +200,42 @@ TEST(EngineTest, RefusesAtOnceWhatItCannotTake) {
   EXPECT_EQ(harness->engine().stats().requests_rejected, 4);
 }
 
+TEST(EngineTest, ATenantIsChargedForWhatItsRequestsComputed) {
+  const auto harness = EngineHarness::Fake({.max_num_seqs = 1});
+  engine::Engine& engine = harness->engine();
+  GenerateParams params = GreedyParams(RandomIds(33, 1), 5);
+  params.sched.tenant = "acme";
+  params.limits = {.requests_per_minute = 100, .tokens_per_minute = 1000};
+  const auto served = [&] {
+    return engine.tenant_usage("acme", params.limits).counts.served_tokens;
+  };
+  harness->Generate(params);
+  EXPECT_EQ(served(), 38u);
+  harness->Generate(params);  // 32 tokens of its prompt are cached
+  EXPECT_EQ(served(), 38u + 6u);
+
+  StepGate gate(*harness);
+  const auto running = harness->Submit(params);
+  ASSERT_TRUE(gate.WaitForStep());
+  const auto sink = std::make_shared<CollectingSink>();
+  const auto waiting = engine.Submit(params, sink);
+  ASSERT_TRUE(waiting.ok());
+  EXPECT_EQ(engine.tenant_usage("acme", params.limits).num_requests, 2);
+  (*waiting)->Cancel();
+  gate.Open();
+  ASSERT_TRUE(running->WaitFinished() && sink->WaitFinished());
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(served(), 38u + 6u + 6u) << "the request that never ran owes nothing";
+
+  const TenantUsages all = engine.tenant_usages();
+  ASSERT_EQ(all.tenants.size(), 1u);
+  EXPECT_EQ(all.tenants[0].name, "acme");
+  EXPECT_EQ(all.tenants[0].num_requests, 0);
+  EXPECT_EQ(all.tenants[0].counts.requests, 4u);
+  // In some milliseconds a bucket of 1000 a minute gains less than a token.
+  EXPECT_NEAR(all.tenants[0].tokens_left, 1000 - 50, 50);
+}
+
 TEST(EngineTest, LengthsThatCannotFitNameTheNumbers) {
   const auto harness = EngineHarness::Fake({.num_blocks = 16, .max_model_len = 200});
   const auto refused = [&](GenerateParams params) {

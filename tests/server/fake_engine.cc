@@ -209,6 +209,25 @@ void FakeEngine::SetLiveness(const engine::Liveness& liveness) {
   liveness_ = liveness;
 }
 
+engine::TenantUsage FakeEngine::tenant_usage(std::string_view tenant,
+                                             const engine::TenantLimits& limits) const {
+  base::MutexLock lock(mu_);
+  for (const engine::TenantUsage& usage : tenant_usages_.tenants) {
+    if (usage.name == tenant) return usage;
+  }
+  return {.name = std::string(tenant), .limits = limits};
+}
+
+engine::TenantUsages FakeEngine::tenant_usages() const {
+  base::MutexLock lock(mu_);
+  return tenant_usages_;
+}
+
+void FakeEngine::SetTenantUsages(engine::TenantUsages usages) {
+  base::MutexLock lock(mu_);
+  tenant_usages_ = std::move(usages);
+}
+
 void FakeEngine::StartDrain() {
   base::MutexLock lock(mu_);
   draining_ = true;

@@ -68,6 +68,11 @@ class FakeEngine : public engine::Engine {
   const engine::ServerInfo& server_info() const override { return server_info_; }
   engine::Stats stats() const override;
   engine::Liveness liveness() const override;
+  // Tenants have used nothing, but for those that SetTenantUsages gave.
+  engine::TenantUsage tenant_usage(std::string_view tenant,
+                                   const engine::TenantLimits& limits) const override;
+  engine::TenantUsages tenant_usages() const override;
+  void SetTenantUsages(engine::TenantUsages usages);
   static constexpr int64_t kFlushedBlocks = 7;
   // Calls `done` with kFlushedBlocks immediately, on the caller's thread.
   void FlushPrefixCache(engine::FlushDone done) override { std::move(done)(kFlushedBlocks); }
@@ -99,6 +104,7 @@ class FakeEngine : public engine::Engine {
   std::vector<std::function<void()>> work_ ABSL_GUARDED_BY(mu_);
   engine::GenerateParams last_params_ ABSL_GUARDED_BY(mu_);
   engine::Liveness liveness_ ABSL_GUARDED_BY(mu_);
+  engine::TenantUsages tenant_usages_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;  // declared last, because it uses the other members
 };
 

@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "quire/v1/control_service.grpc.pb.h"
 #include "quire/v1/inference_service.grpc.pb.h"
+#include "quire/v1/tenant_service.grpc.pb.h"
 #include "quire/v1/token_service.grpc.pb.h"
 
 namespace quire::testing {
@@ -75,9 +76,14 @@ struct RpcClient::Stubs {
   v1::InferenceService::Stub inference;
   v1::TokenService::Stub token;
   v1::ControlService::Stub control;
+  v1::TenantService::Stub tenant;
 
   explicit Stubs(std::shared_ptr<grpc::Channel> c)
-      : channel(std::move(c)), inference(channel), token(channel), control(channel) {}
+      : channel(std::move(c)),
+        inference(channel),
+        token(channel),
+        control(channel),
+        tenant(channel) {}
 
   // Makes a unary call with the bytes of a request, and gets the bytes of the answer.
   grpc::Status CallRaw(const std::string& method, const std::string& request,
@@ -153,6 +159,12 @@ Reply<v1::GetServerInfoResponse> RpcClient::GetServerInfo(const CallOptions& opt
 }
 Reply<v1::GetStatsResponse> RpcClient::GetStats(const CallOptions& options) {
   return Call(stubs_->control, &v1::ControlService::Stub::GetStats, {}, options);
+}
+Reply<v1::Tenant> RpcClient::GetQuota(const CallOptions& options) {
+  return Call(stubs_->tenant, &v1::TenantService::Stub::GetQuota, {}, options);
+}
+Reply<v1::ListTenantsResponse> RpcClient::ListTenants(const CallOptions& options) {
+  return Call(stubs_->tenant, &v1::TenantService::Stub::ListTenants, {}, options);
 }
 Reply<v1::AbortResponse> RpcClient::Abort(const v1::AbortRequest& request,
                                           const CallOptions& options) {

@@ -16,6 +16,7 @@
 
 #include "quire/v1/control_service.pb.h"
 #include "quire/v1/inference_service.pb.h"
+#include "quire/v1/tenant_service.pb.h"
 #include "quire/v1/token_service.pb.h"
 
 namespace quire::testing {
@@ -73,6 +74,8 @@ class RpcClient {
                                                const CallOptions& options = {});
   Reply<v1::GetServerInfoResponse> GetServerInfo(const CallOptions& options = {});
   Reply<v1::GetStatsResponse> GetStats(const CallOptions& options = {});
+  Reply<v1::Tenant> GetQuota(const CallOptions& options = {});
+  Reply<v1::ListTenantsResponse> ListTenants(const CallOptions& options = {});
   Reply<v1::AbortResponse> Abort(const v1::AbortRequest& request, const CallOptions& options = {});
   Reply<v1::DrainResponse> Drain(const CallOptions& options = {});
   Reply<v1::FlushPrefixCacheResponse> FlushPrefixCache(const CallOptions& options = {});

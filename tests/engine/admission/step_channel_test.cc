@@ -32,7 +32,7 @@ std::shared_ptr<Request> NewRequest(std::string id) {
 }
 
 void Admit(StepChannel& channel, std::shared_ptr<Request> request) {
-  channel.Admit(std::move(request), AdmissionTicket());
+  channel.Admit({.request = std::move(request), .ticket = {}});
 }
 
 const std::string& IdOf(const StepCommand& command) {
@@ -204,7 +204,8 @@ TEST(StepChannelTest, ManyProducersLoseNothing) {
           ++num_refused;
           continue;
         }
-        channel.Admit(NewRequest(std::to_string(p * kEach + i)), *std::move(ticket));
+        channel.Admit(
+            {.request = NewRequest(std::to_string(p * kEach + i)), .ticket = *std::move(ticket)});
         ++num_accepted;
       }
       ++num_done;

@@ -41,6 +41,32 @@ TEST(StartOrderTest, LargerPrioritiesStartFirstThenEarlierDeadlines) {
   EXPECT_EQ(StartOrder(simulation, 4), (std::vector<SequenceId>{4, 3, 2, 1}));
 }
 
+TEST(StartOrderTest, APriorityBelowZeroRisesByOneForEachTenSecondsOfWaiting) {
+  Simulation simulation({.scheduler = {.max_num_seqs = 1, .starts_per_oldest = 100}});
+  const SequenceId background =
+      simulation.Add({.prompt = Prompt(4, 10), .max_tokens = 1, .priority = -3});
+  simulation.now += absl::Seconds(19);
+  const SequenceId before =
+      simulation.Add({.prompt = Prompt(4, 20), .max_tokens = 1, .priority = -1});
+  simulation.now += absl::Milliseconds(999);  // 19.999 s: the first one has -2
+  EXPECT_EQ(StartOrder(simulation, 1), std::vector{before});
+  simulation.now += absl::Milliseconds(1);
+  const SequenceId after =
+      simulation.Add({.prompt = Prompt(4, 30), .max_tokens = 1, .priority = -1});
+  EXPECT_EQ(StartOrder(simulation, 2), (std::vector{background, after}));
+}
+
+TEST(StartOrderTest, NoPriorityRisesAboveZero) {
+  Simulation simulation({.scheduler = {.max_num_seqs = 1, .starts_per_oldest = 100}});
+  const SequenceId background =
+      simulation.Add({.prompt = Prompt(4, 10), .max_tokens = 1, .priority = -1});
+  const SequenceId plain = simulation.Add({.prompt = Prompt(4, 20), .max_tokens = 1});
+  simulation.now += absl::Hours(1);
+  const SequenceId urgent =
+      simulation.Add({.prompt = Prompt(4, 30), .max_tokens = 1, .priority = 1});
+  EXPECT_EQ(StartOrder(simulation, 3), (std::vector{urgent, background, plain}));
+}
+
 TEST(StartOrderTest, TheTenantServedLeastStartsFirst) {
   Simulation simulation({.scheduler = {.max_num_seqs = 1, .starts_per_oldest = 100}});
   for (int i = 0; i < 6; ++i) {

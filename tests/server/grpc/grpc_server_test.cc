@@ -106,6 +106,46 @@ TEST(ControlServiceTest, Answers) {
   EXPECT_FALSE(stats.response.draining());
 }
 
+TEST(TenantServiceTest, ShowsLimitsAndUse) {
+  TestServer server;
+  RpcClient client(server.grpc->address());
+  const auto unused = client.GetQuota();
+  ASSERT_TRUE(unused.status.ok()) << unused.status;
+  EXPECT_EQ(unused.response.name(), "");
+  EXPECT_EQ(unused.response.share(), 1u);
+  EXPECT_FALSE(unused.response.has_requests_left());
+  EXPECT_FALSE(unused.response.has_tokens_left());
+
+  engine::TenantUsages usages{.tenants = {{}}, .num_lasting = 1};
+  usages.tenants[0] = {.name = "acme",
+                       .limits = {.max_waiting = 7,
+                                  .max_running = 8,
+                                  .share = 3,
+                                  .requests_per_minute = 60,
+                                  .tokens_per_minute = 1000},
+                       .counts = {.requests = 4, .refused = 5, .served_tokens = 6},
+                       .num_requests = 2,
+                       .requests_left = 12.5,
+                       .tokens_left = -30};
+  server.engine.SetTenantUsages(usages);
+  const auto list = client.ListTenants();
+  ASSERT_TRUE(list.status.ok()) << list.status;
+  ASSERT_EQ(list.response.tenants_size(), 1);
+  const v1::Tenant& tenant = list.response.tenants(0);
+  EXPECT_EQ(tenant.name(), "acme");
+  EXPECT_EQ(tenant.share(), 3u);
+  EXPECT_EQ(tenant.max_waiting(), 7u);
+  EXPECT_EQ(tenant.max_running(), 8u);
+  EXPECT_EQ(tenant.requests_per_minute(), 60u);
+  EXPECT_EQ(tenant.tokens_per_minute(), 1000u);
+  EXPECT_EQ(tenant.requests_left(), 12.5);
+  EXPECT_EQ(tenant.tokens_left(), -30);
+  EXPECT_EQ(tenant.num_requests(), 2u);
+  EXPECT_EQ(tenant.accepted_requests(), 4u);
+  EXPECT_EQ(tenant.refused_requests(), 5u);
+  EXPECT_EQ(tenant.served_tokens(), 6u);
+}
+
 TEST(ControlServiceTest, AbortEndsARequest) {
   TestServer server({.default_max_tokens = 1 << 30});
   RpcClient client(server.grpc->address());
@@ -129,7 +169,7 @@ TEST(HealthTest, NamesEveryServiceAndTurnsWhenDraining) {
   TestServer server({.default_max_tokens = 3, .held = true});
   RpcClient client(server.grpc->address());
   const char* const services[] = {"", "quire.v1.InferenceService", "quire.v1.TokenService",
-                                  "quire.v1.ControlService"};
+                                  "quire.v1.ControlService", "quire.v1.TenantService"};
   for (const char* service : services) EXPECT_EQ(client.CheckHealth(service), Health::kServing);
   EXPECT_EQ(client.CheckHealth("quire.v1.Nothing"), Health::kNoSuchService);
 
@@ -234,10 +274,11 @@ TEST(ReflectionTest, DescribesEveryServiceThatItLists) {
     for (const auto& service : listed.list_services_response().service()) {
       names.push_back(service.name());
     }
-    EXPECT_THAT(names, UnorderedElementsAre("quire.v1.InferenceService", "quire.v1.TokenService",
-                                            "quire.v1.ControlService", "grpc.health.v1.Health",
-                                            "grpc.reflection.v1.ServerReflection",
-                                            "grpc.reflection.v1alpha.ServerReflection"))
+    EXPECT_THAT(names,
+                UnorderedElementsAre("quire.v1.InferenceService", "quire.v1.TokenService",
+                                     "quire.v1.ControlService", "quire.v1.TenantService",
+                                     "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+                                     "grpc.reflection.v1alpha.ServerReflection"))
         << version;
     for (const std::string& name : names) {
       ServerReflectionRequest of;

@@ -8,6 +8,8 @@
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 
+#include "engine/request/retry_after.h"
+
 namespace quire::server {
 namespace {
 
@@ -48,6 +50,16 @@ TEST(RpcStatusTest, WhatAClientSentIsCutAndEscaped) {
       ToRpcStatus(absl::NotFoundError(absl::string_view("a\nb\0c\x7f\xc3\xa9\xff", 9))).message(),
       "a\\x0ab\\x00c\\x7f\xc3\xa9\xef\xbf\xbd");
   EXPECT_LE(ToRpcStatus(absl::NotFoundError(std::string(20000, '\0'))).message().size(), 2500u);
+}
+
+TEST(RpcStatusTest, AStatusMayBringItsOwnTimeToTryAgain) {
+  const google::rpc::Status out = ToRpcStatus(engine::WithRetryAfter(
+      absl::ResourceExhaustedError("tokens_per_minute: used up"), absl::Milliseconds(12'345)));
+  ASSERT_EQ(out.details_size(), 1);
+  google::rpc::RetryInfo details;
+  ASSERT_TRUE(out.details(0).UnpackTo(&details));
+  EXPECT_EQ(details.retry_delay().seconds(), 12);
+  EXPECT_EQ(details.retry_delay().nanos(), 345'000'000);
 }
 
 TEST(RpcStatusTest, WhatMayBeTriedAgainSaysWhen) {

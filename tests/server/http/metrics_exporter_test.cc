@@ -85,6 +85,38 @@ TEST(MetricsExporterTest, ShowsWhatTheGpuTells) {
   EXPECT_EQ(got, want);
 }
 
+TEST(MetricsExporterTest, CountsTheLastingTenantsOneByOneAndAllOthersTogether) {
+  FakeEngine engine;
+  const RpcCounters counters;
+  const OpenCalls open_calls;
+  const door::DoorCounters door;
+  const auto text = [&] { return MetricsExporter(engine, counters, open_calls, door).Text(); };
+  EXPECT_FALSE(absl::StrContains(text(), "quire_tenant"));
+  const auto tenant = [](const char* name, engine::TenantCounts counts) {
+    engine::TenantUsage usage;
+    usage.name = name;
+    usage.counts = counts;
+    return usage;
+  };
+  engine.SetTenantUsages(
+      {.tenants = {tenant("", {.requests = 1, .refused = 2, .served_tokens = 3}),
+                   tenant("a\"b\n", {.requests = 4}), tenant("late", {.served_tokens = 10})},
+       .num_lasting = 2,
+       .forgotten = {.requests = 20, .served_tokens = 30}});
+  std::map<std::string, double> got;
+  for (const auto& [name, value] : ParseExposition(text()).samples) {
+    if (absl::StartsWith(name, "quire_tenant") && value != 0) got[name] = value;
+  }
+  const std::map<std::string, double> want = {
+      {"quire_tenant_requests_total{tenant=\"\",kind=\"one\"}", 1},
+      {"quire_tenant_requests_total{tenant=\"a\\\"b\\n\",kind=\"one\"}", 4},
+      {"quire_tenant_requests_total{tenant=\"\",kind=\"others\"}", 20},
+      {"quire_tenant_refused_total{tenant=\"\",kind=\"one\"}", 2},
+      {"quire_tenant_served_tokens_total{tenant=\"\",kind=\"one\"}", 3},
+      {"quire_tenant_served_tokens_total{tenant=\"\",kind=\"others\"}", 40}};
+  EXPECT_EQ(got, want);
+}
+
 TEST(MetricsExporterTest, SaysWhenTheCertificateExpires) {
   const FakeEngine engine;
   const RpcCounters counters;

@@ -92,7 +92,7 @@ TEST(IdentitiesTest, FieldsSayWhoAndWhat) {
   const auto identities =
       Load(Line(kFirst,
                 "name=alice tenant=search roles=operator,any-tenant max_priority=10 max_waiting=64 "
-                "max_running=8 share=2") +
+                "max_running=8 share=2 requests_per_minute=60 tokens_per_minute=100000") +
            Line(kSecond, "name=bob\ttenant=search"));
   const auto alice = ByToken(*identities, kFirst);
   const auto bob = ByToken(*identities, kSecond);
@@ -106,6 +106,8 @@ TEST(IdentitiesTest, FieldsSayWhoAndWhat) {
     EXPECT_EQ(principal->limits.max_waiting, 64);
     EXPECT_EQ(principal->limits.max_running, 8);
     EXPECT_EQ(principal->limits.share, 2);
+    EXPECT_EQ(principal->limits.requests_per_minute, 60);
+    EXPECT_EQ(principal->limits.tokens_per_minute, 100000);
     EXPECT_FALSE(principal->limits.leaves_room) << "max_waiting says it";
     EXPECT_FALSE(principal->limits.leaves_places) << "max_running says it";
   }
@@ -165,6 +167,16 @@ TEST(IdentitiesTest, RefusesFilesThatProtectNothingOrContradictThemselves) {
   EXPECT_THAT(LoadError(Line(kFirst, "x")), HasSubstr("want FIELD=VALUE"));
   EXPECT_THAT(LoadError(Line(kFirst, "roles=root")), HasSubstr("got \"root\""));
   EXPECT_THAT(LoadError(Line(kFirst, "share=0")), HasSubstr("share: want an integer 1..100"));
+  for (const char* edge : {"requests_per_minute=1048576", "tokens_per_minute=1073741824"}) {
+    EXPECT_TRUE(Load(Line(kFirst, edge)) != nullptr) << edge;
+  }
+  for (const char* beyond : {"requests_per_minute=0", "requests_per_minute=1048577",
+                             "tokens_per_minute=0", "tokens_per_minute=1073741825"}) {
+    EXPECT_THAT(LoadError(Line(kFirst, beyond)), HasSubstr("_per_minute: want an integer 1.."));
+  }
+  EXPECT_THAT(LoadError(Line(kFirst, "tenant=t tokens_per_minute=1") +
+                        Line(kSecond, "tenant=t tokens_per_minute=2")),
+              HasSubstr("tenant t: want its limits once"));
   EXPECT_THAT(LoadError(Line(kFirst, "") + Line(kFirst, "")), HasSubstr("stands twice"));
   EXPECT_THAT(LoadError(Line(kFirst, "tenant=t share=1") + Line(kSecond, "tenant=t share=2")),
               HasSubstr("tenant t: want its limits once"));
