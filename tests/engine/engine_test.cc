@@ -221,6 +221,7 @@ TEST(EngineTest, ATenantIsChargedForWhatItsRequestsComputed) {
   const auto waiting = engine.Submit(params, sink);
   ASSERT_TRUE(waiting.ok());
   EXPECT_EQ(engine.tenant_usage("acme", params.limits).num_requests, 2);
+  harness->WaitForFrontend();  // otherwise a frontend thread may end the request
   (*waiting)->Cancel();
   gate.Open();
   ASSERT_TRUE(running->WaitFinished() && sink->WaitFinished());
