@@ -246,8 +246,10 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
     AttentionPattern pattern = {};
     const char* name = "";  // of what is unlike the other cases
     DType cache = DType::kF16;
+    int32_t shared_keys = 0;  // the first keys, which all sequences share
+    bool reads_once = false;  // and which are planned as such
   };
-  constexpr int32_t kMaxBlocks = 32 * 1024 / kBlockSize;
+  constexpr int32_t kMaxBlocks = 68 * 1024 / kBlockSize;
   const int64_t cache_bytes = int64_t{kMaxBlocks} * 2 * kKvHeads * kBlockSize * kHeadDim * 2;
   const DeviceBuffer f16_cache = *backend.Allocate(cache_bytes);
   const DeviceBuffer fp8_cache = *backend.Allocate(cache_bytes / 2);
@@ -258,7 +260,8 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
   }
   Activations act(backend, 512, 3072);
   struct Step {
-    std::vector<int32_t> table, contexts, queries, starts;
+    std::vector<int32_t> table, contexts, queries, starts, shared_seqs;
+    std::vector<SharedKeys> shared_keys;
   };
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<Variant> variants;
@@ -269,6 +272,13 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
         {16, 1, 1024},
         {1, 1, 8192, {}, " fp8", DType::kF8E4M3},
         {16, 1, 1024, {}, " fp8", DType::kF8E4M3},
+        {32, 1, 2112},
+        {32, 1, 2112, {}, " of which 2048 are shared", DType::kF16, 2048, false},
+        {32, 1, 2112, {}, " of which 2048 are read once", DType::kF16, 2048, true},
+        {4, 1, 640, {}, " of which 512 are shared", DType::kF16, 512, false},
+        {4, 1, 640, {}, " of which 512 are read once", DType::kF16, 512, true},
+        {2, 1, 640, {}, " of which 512 are shared", DType::kF16, 512, false},
+        {2, 1, 640, {}, " of which 512 are read once", DType::kF16, 512, true},
         {1, 64, 64},
         {1, 256, 1024},
         {1, 512, 2048},
@@ -283,12 +293,17 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
     Step& step = *steps.back();
     const int32_t blocks = (c.context_len + kBlockSize - 1) / kBlockSize;
     for (int32_t s = 0; s < c.seqs; ++s) {
-      for (int32_t b = 0; b < blocks; ++b) step.table.push_back((s * blocks + b) % kMaxBlocks);
+      for (int32_t b = 0; b < blocks; ++b) {
+        const bool is_shared = b < c.shared_keys / kBlockSize;
+        step.table.push_back(((is_shared ? 0 : s * blocks) + b) % kMaxBlocks);
+      }
+      if (c.reads_once) step.shared_seqs.push_back(s);
       step.contexts.push_back(c.context_len);
       step.queries.push_back(c.query_len);
       step.starts.push_back(s * c.query_len);
     }
     step.starts.push_back(c.seqs * c.query_len);
+    if (c.reads_once) step.shared_keys = {{.first = 0, .count = c.seqs, .num_keys = c.shared_keys}};
     int64_t pairs = 0;  // seen query-key pairs of one sequence, summed over heads
     for (int32_t query = c.context_len - c.query_len; query < c.context_len; ++query) {
       for (int32_t head = 0; head < kHeads; ++head) {
@@ -316,7 +331,9 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
            const auto plan = backend.Plan({.context_lens = step.contexts,
                                            .query_lens = step.queries,
                                            .heads = {kHeads, kKvHeads, kHeadDim, kHeadDim},
-                                           .pattern = c.pattern});
+                                           .pattern = c.pattern,
+                                           .shared_seqs = step.shared_seqs,
+                                           .shared_keys = step.shared_keys});
            QUIRE_CHECK(plan.ok()) << plan.status();
            const absl::Status status = backend.PagedAttention(
                {.out = TensorView(act.out.data(), DType::kF32, {tokens, kHeads, kHeadDim}),

@@ -228,12 +228,14 @@ struct AttentionKernel {
   float* segment_states = work.scratch;
   float* fold_states = work.scratch + rows * state_floats;
 
-  int64_t Position(int64_t row) const { return work.first_position + row / group; }
+  AttentionQuery Query(int64_t row) const {
+    if (work.queries != nullptr) return work.queries[row / group];
+    return {work.first_row + row / group, work.first_position + row / group};
+  }
+  int64_t Position(int64_t row) const { return Query(row).position; }
   int64_t Head(int64_t row) const { return work.kv_head * group + row % group; }
   // Returns the place of the row among all rows of the step.
-  int64_t Place(int64_t row) const {
-    return (work.first_row + row / group) * call.num_heads + Head(row);
-  }
+  int64_t Place(int64_t row) const { return Query(row).row * call.num_heads + Head(row); }
   RowFold Fold(int64_t row) const {
     float* const states = fold_states + 2 * row * state_floats;
     return {{states}, {states + state_floats}, value_dim};
@@ -473,10 +475,17 @@ void Attention(const AttentionCall& call, const AttentionWork& work) {
 void MergeAttention(const AttentionMerge& merge) {
   const RowFold fold{
       {merge.scratch}, {merge.scratch + StateFloats(merge.value_dim)}, merge.value_dim};
-  fold.Begin(State{const_cast<float*>(merge.partials)});
-  for (int64_t s = 1; s < merge.num_segments; ++s) {
-    const float* from = merge.partials + s * merge.segment_stride;
-    fold.Add(State{const_cast<float*>(from)}, merge.first_segment + s);
+  const SegmentStates runs[] = {merge.shared, merge.own};
+  int64_t segment = merge.first_segment;
+  for (const SegmentStates& states : runs) {
+    for (int64_t s = 0; s < states.count; ++s, ++segment) {
+      const State from{const_cast<float*>(states.first + s * states.stride)};
+      if (segment == merge.first_segment) {
+        fold.Begin(from);
+      } else {
+        fold.Add(from, segment);
+      }
+    }
   }
   FinishRow(fold.Result(), merge.sink, merge.v_scale, merge.value_dim, merge.out);
 }

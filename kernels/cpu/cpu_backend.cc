@@ -29,6 +29,8 @@ namespace {
 // more than it saves.
 constexpr int64_t kRowsPerItem = 4;
 constexpr int kMaxThreads = 1024;
+// Fewer saved keys in a step are not worth the states that sharing writes and merges.
+constexpr int64_t kWorthwhileSharedKeys = 1024;
 
 absl::Status WantF32(std::string_view what, const TensorView& tensor) {
   if (tensor.dtype() == DType::kF32) return absl::OkStatus();
@@ -92,6 +94,9 @@ class CpuBackend final : public Backend {
       const SamplerSpec& spec) override {
     return std::make_unique<sampling::Sampler>(spec, pool_.num_threads());
   }
+  int64_t LeastSavedKeys(DType, const AttentionPlanKey& layer) const override {
+    return layer.pattern.sees_all() ? kWorthwhileSharedKeys : 0;
+  }
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
   void AppendLaunchKey(const AttentionPlan&, std::vector<int64_t>&) const override {}
   absl::Status UpdateTable(const UpdateTableArgs& args) override;
@@ -145,6 +150,7 @@ class CpuBackend final : public Backend {
   class Moe moe_;
   std::map<AttentionPlanKey, CpuAttentionPlan> plans_;
   std::vector<std::vector<float>> attention_scratch_;  // one per thread
+  std::vector<AttentionQuery> attention_queries_;      // of the plan's sharers
   std::vector<float> partials_;
 };
 
@@ -339,6 +345,11 @@ absl::Status CpuBackend::PagedAttention(const PagedAttentionArgs& args) {
   if (partials_.size() < static_cast<size_t>(plan.partial_floats())) {
     partials_.resize(static_cast<size_t>(plan.partial_floats()));
   }
+  attention_queries_.clear();
+  for (const int32_t seq : plan.sharers()) {
+    attention_queries_.push_back(
+        {.row = args.query_starts.data<int32_t>()[seq], .position = plan.context_len(seq) - 1});
+  }
   const auto& items = plan.items();
   pool_.ParallelFor(static_cast<int64_t>(items.size()), [&](int64_t i, int thread) {
     const CpuAttentionPlan::Item& item = items[i];
@@ -348,6 +359,7 @@ absl::Status CpuBackend::PagedAttention(const PagedAttentionArgs& args) {
          .first_row = args.query_starts.data<int32_t>()[item.seq] + item.first_query,
          .first_position = plan.context_len(item.seq) - plan.query_len(item.seq) + item.first_query,
          .num_queries = item.num_queries,
+         .queries = item.first_sharer < 0 ? nullptr : attention_queries_.data() + item.first_sharer,
          .kv_head = item.kv_head,
          .segment_begin = item.segment_begin,
          .segment_end = item.segment_end,
@@ -364,19 +376,22 @@ void CpuBackend::MergeSegments(const PagedAttentionArgs& args, const CpuAttentio
   const int64_t value_dim = plan.value_dim();
   const int64_t group = plan.group();
   const auto& merges = plan.merges();
+  const auto states_of = [&](const CpuAttentionPlan::States& states, int64_t row) -> SegmentStates {
+    return {.first = partials_.data() + states.partials + row * StateFloats(value_dim),
+            .stride = states.stride,
+            .count = states.num_segments};
+  };
   pool_.ParallelFor(static_cast<int64_t>(merges.size()), [&](int64_t i, int thread) {
     const CpuAttentionPlan::Merge& merge = merges[i];
     const int64_t rows = merge.num_queries * group;
-    const int64_t state_floats = StateFloats(value_dim);
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t token =
           args.query_starts.data<int32_t>()[merge.seq] + merge.first_query + row / group;
       const int64_t head = merge.kv_head * group + row % group;
       kernels_.attention_merge(
-          {.partials = partials_.data() + merge.partials + row * state_floats,
-           .segment_stride = rows * state_floats,
+          {.shared = states_of(merge.shared, row),
+           .own = states_of(merge.own, row),
            .first_segment = merge.first_segment,
-           .num_segments = merge.num_segments,
            .out = args.out.data<float>() + (token * plan.num_heads() + head) * value_dim,
            .value_dim = value_dim,
            .v_scale = args.kv_cache.scales.v,

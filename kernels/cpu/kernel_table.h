@@ -182,6 +182,12 @@ struct AttentionCall {
   AttentionPattern pattern;
 };
 
+// One query token.
+struct AttentionQuery {
+  int64_t row = 0;       // among the query tokens of the step
+  int64_t position = 0;  // in its sequence
+};
+
 // The work of one call of KernelTable::attention. The call computes the attention of query tokens
 // [first_row, first_row + num_queries) of one sequence, for the query heads of one kv head, over
 // segments [segment_begin, segment_end) of the sequence's keys.
@@ -190,6 +196,9 @@ struct AttentionWork {
   int64_t first_row = 0;
   int64_t first_position = 0;
   int64_t num_queries = 0;
+  // If not null, the num_queries query tokens, of several sequences whose block tables agree in
+  // these segments. Every query is after the segments. first_row and first_position have no effect.
+  const AttentionQuery* queries = nullptr;
   int64_t kv_head = 0;
   int64_t segment_begin = 0;
   int64_t segment_end = 0;
@@ -212,13 +221,19 @@ struct AttentionWork {
   return rows * (3 * StateFloats(value_dim) + 16);
 }
 
+// States of one row in segments that follow each other.
+struct SegmentStates {
+  const float* first = nullptr;
+  int64_t stride = 0;  // floats from one state to the next
+  int64_t count = 0;
+};
+
 // The arguments of KernelTable::attention_merge. The kernel folds the segments of one row, in
 // order, and writes the output of the row.
 struct AttentionMerge {
-  const float* partials = nullptr;  // the state of the row in its first segment
-  int64_t segment_stride = 0;       // floats from one state of the row to the next
-  int64_t first_segment = 0;        // decides where super-segments begin
-  int64_t num_segments = 0;
+  SegmentStates shared;       // may be empty
+  SegmentStates own;          // those after `shared`; not empty
+  int64_t first_segment = 0;  // decides where super-segments begin
   float* out = nullptr;
   int64_t value_dim = 0;
   float v_scale = 1.0f;         // of the cache

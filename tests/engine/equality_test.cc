@@ -93,6 +93,28 @@ TEST_P(EqualityTest, AfterAHitToAnyToken) {
   }
 }
 
+TEST_P(EqualityTest, WithAPrefixThatIsReadOnceForAll) {
+  const HarnessOptions options{.max_num_batched_tokens = 256, .max_model_len = 1024};
+  const TokenIds prefix = RandomIds(600, 3);
+  std::vector<GenerateParams> all;
+  for (uint32_t i = 0; i < 12; ++i) {
+    TokenIds prompt = prefix;
+    // Half of them have 100 tokens more in common.
+    for (const int32_t id : RandomIds(100, i < 6 ? 4 : 5 + i)) prompt.push_back(id);
+    for (const int32_t id : RandomIds(static_cast<int64_t>(i), 50 + i)) prompt.push_back(id);
+    all.push_back(SampledParams(std::move(prompt), 12, i));
+  }
+  const auto harness = Make(options);
+  const auto together = harness->SubmitTogether(all);
+  for (const auto& sink : together) ASSERT_TRUE(sink->WaitFinished());
+  const Stats stats = harness->engine().stats();
+  EXPECT_GE(stats.saved_keys, 10 * 11 * 512) << "in ten steps at least they ran together";
+  EXPECT_EQ(stats.preemptions, 0);
+  for (size_t i = 0; i < all.size(); i += 5) {
+    ExpectSame(together[i]->sample(0), Make(options)->Generate(all[i]));
+  }
+}
+
 TEST_P(EqualityTest, BypassReadComputesEverythingAgain) {
   GenerateParams params = GreedyParams(RandomIds(50, 3), 12);
   const auto harness = Make();

@@ -18,9 +18,12 @@
 namespace quire::kernels {
 namespace {
 
+using testing::F32;
 using testing::HeadShape;
 using testing::IsaPaths;
 using testing::MakeBackend;
+using testing::Normal;
+using testing::Owned;
 using testing::PoisonedCache;
 using testing::RandomSequence;
 using testing::SequenceData;
@@ -97,6 +100,69 @@ size_t NumMerges(const Chunk& chunk, const AttentionPattern& pattern, int num_th
       num_threads);
   EXPECT_TRUE(status.ok()) << status;
   return plan.merges().size();
+}
+
+TEST(AttentionFoldTest, SharedKeysReadOnceGiveTheSameBits) {
+  constexpr int64_t kShared = 4500;  // of which 17 whole segments are read once
+  constexpr int32_t kSharers = 12;   // more than one item has where heads share keys
+  struct Case {
+    HeadShape shape;
+    bool alibi = false, sinks = false;
+    float soft_cap = 0.0f;
+  };
+  const Case cases[] = {
+      {{.num_heads = 6, .num_kv_heads = 2, .head_dim = 24, .dtype = DType::kF16}},
+      {{.num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .dtype = DType::kBF16}, true},
+      {{.num_heads = 3, .num_kv_heads = 1, .head_dim = 8, .other_value_dim = 16},
+       true,
+       true,
+       20.0f},
+      {{.num_heads = 4, .num_kv_heads = 1, .dtype = DType::kF8E4M3, .scales = {0.5f, 2.0f}}},
+  };
+  for (const std::string& isa : IsaPaths()) {
+    for (const Case& c : cases) {
+      const int64_t block_size = c.shape.block_size;
+      const int64_t shared_blocks = kShared / block_size, own_blocks = 40;
+      std::vector<SequenceData> sequences;
+      std::vector<int32_t> shared_seqs;
+      std::vector<Chunk> step;
+      for (int32_t seq = 0; seq <= kSharers; ++seq) {  // the last one shares nothing
+        std::vector<int32_t> blocks;
+        for (int64_t b = 0; b < shared_blocks + own_blocks; ++b) {
+          const int64_t own = shared_blocks + seq * own_blocks + b - shared_blocks;
+          blocks.push_back(static_cast<int32_t>(b < shared_blocks ? b : own));
+        }
+        const int64_t length = kShared + 1 + 16 * seq;
+        sequences.push_back(RandomSequence(c.shape, length, 10 + seq, blocks));
+        if (seq < kSharers) shared_seqs.push_back(kSharers - 1 - seq);
+      }
+      const Owned<float> slopes = F32({c.shape.num_heads}, Normal(5, c.shape.num_heads));
+      const Owned<float> sinks = F32({c.shape.num_heads}, Normal(6, c.shape.num_heads));
+      PagedAttentionArgs args{.scale = 0.2f, .soft_cap = c.soft_cap};
+      if (c.alibi) args.alibi_slopes = slopes.view;
+      if (c.sinks) args.sinks = sinks.view;
+      std::vector<float> want;
+      for (const int threads : {1, 5}) {
+        const auto backend = MakeBackend(isa, threads);
+        PoisonedCache cache(*backend, c.shape, shared_blocks + (kSharers + 1) * own_blocks);
+        for (const SequenceData& sequence : sequences) {
+          cache.Write(sequence, &sequence == &sequences[0] ? 0 : kShared / 16 * 16,
+                      sequence.length);
+        }
+        step.clear();
+        for (const SequenceData& sequence : sequences) {
+          step.push_back({&sequence, sequence.length - 1, sequence.length});
+        }
+        if (want.empty()) want = cache.Attend(step, args);
+        const std::vector<float> got =
+            cache.Attend(step, args, shared_seqs,
+                         {{.first = 0, .count = kSharers, .num_keys = kShared / 64 * 64}});
+        ASSERT_EQ(got.size(), want.size());
+        EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0)
+            << isa << ", " << threads << " threads, head_dim " << c.shape.head_dim;
+      }
+    }
+  }
 }
 
 TEST(AttentionFoldTest, SegmentsFoldIntoSuperSegmentsAndTheseIntoTheRow) {

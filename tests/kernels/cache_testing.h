@@ -130,9 +130,11 @@ class PoisonedCache {
     int64_t begin, end;
   };
   // Runs attention for chunks of several sequences in one step. Returns the output rows in the
-  // order of `chunks`.
-  std::vector<float> Attend(const std::vector<Chunk>& chunks,
-                            kernels::PagedAttentionArgs args = {}) {
+  // order of `chunks`. shared_seqs and shared_keys are those of
+  // AttentionPlanArgs.
+  std::vector<float> Attend(const std::vector<Chunk>& chunks, kernels::PagedAttentionArgs args = {},
+                            const std::vector<int32_t>& shared_seqs = {},
+                            const std::vector<kernels::SharedKeys>& shared_keys = {}) {
     const int64_t q_size = shape_.num_heads * shape_.head_dim;
     std::vector<float> rows;
     std::vector<int32_t> contexts, queries, starts = {0}, table;
@@ -163,7 +165,9 @@ class PoisonedCache {
          .heads = {static_cast<int32_t>(shape_.num_heads),
                    static_cast<int32_t>(shape_.num_kv_heads), static_cast<int32_t>(shape_.head_dim),
                    static_cast<int32_t>(shape_.value_dim())},
-         .pattern = args.pattern});
+         .pattern = args.pattern,
+         .shared_seqs = shared_seqs,
+         .shared_keys = shared_keys});
     EXPECT_TRUE(plan.ok()) << plan.status();
     Owned<int32_t> context_lens = I32({num_seqs}, contexts),
                    query_starts = I32({num_seqs + 1}, starts);

@@ -540,6 +540,12 @@ drop("k04", "a loop returns before its items are done",
 drop("k05", "parked workers are not woken", ("if (num_parked_.load() > 0)", "wake_.NotifyAll();"),
      "kernels_thread_pool_test:*ParkedWorkersWake")
 
+bug, drop = source("kernels/cpu/attention_plan.cc", "kernels_test:*AttentionFoldTest.SharedKeys*:*CpuAttentionPlanTest*")
+bug("k43", "a group reads a segment that it shares in part", "keys.num_keys / kSegmentKeys;", "keys.num_keys / kSegmentKeys + (BUG ? 1 : 0);")
+bug("k44", "a row reads its shared segments again", "first_segment + shared.states.num_segments;", "first_segment + (BUG ? 0 : shared.states.num_segments);")
+bug("k45", "every KV head has the shared states of the first", "merge.shared.partials += kv_head", "merge.shared.partials += (BUG ? 0 : kv_head)")
+bug, drop = source("kernels/cpu/attention_body.h", "kernels_test:*AttentionFoldTest.SharedKeys*")
+bug("k46", "sharers have the query of the first", "return work.queries[row / group];", "return work.queries[BUG ? 0 : row / group];")
 bug, drop = source("kernels/cpu/attention_plan.cc", "kernels_test:*AttentionCaseTest*")
 bug("k07", "a work item begins a key late", "pattern().FirstKey(start + first)",
     "pattern().FirstKey(start + first + (BUG ? 1 : 0))")
