@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"tokenize", "turn text into tokens, and tokens into text", RunTokenize},
     {"models", "show the models that are served", RunModels},
     {"stats", "show load and totals, once or with --watch", RunStats},
+    {"top", "watch load, KV blocks and tenants on one screen", RunTop},
     {"tenants", "show the limits of tenants, and what they have used", RunTenants},
     {"health", "ask whether the server takes requests", RunHealth},
     {"bench", "load-test the server", RunBench},

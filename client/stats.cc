@@ -3,9 +3,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 
-#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "client/command.h"
+#include "client/pause.h"
 
 namespace quire::client {
 namespace {
@@ -78,34 +78,6 @@ absl::Status ShowOnce(Connection& connection, bool json) {
   Print(Describe(info, stats));
   return absl::OkStatus();
 }
-
-// Waits until a given time, or until Ctrl-C.
-class Pause {
- public:
-  explicit Pause(Interrupt& interrupt) : interrupt_(interrupt) {
-    interrupt_.SetHandler([this] {
-      base::MutexLock lock(mu_);
-      interrupted_ = true;
-      wake_.NotifyAll();
-    });
-  }
-  ~Pause() { interrupt_.ClearHandler(); }
-
-  // Returns false when interrupted.
-  bool Until(absl::Time time) {
-    base::MutexLock lock(mu_);
-    while (!interrupted_ && absl::Now() < time) {
-      wake_.WaitFor(mu_, absl::ToChronoNanoseconds(time - absl::Now()));
-    }
-    return !interrupted_;
-  }
-
- private:
-  Interrupt& interrupt_;
-  base::Mutex mu_;
-  base::CondVar wake_;
-  bool interrupted_ ABSL_GUARDED_BY(mu_) = false;
-};
 
 // Prints `count` lines. Without a count, prints until Ctrl-C, which is not an error.
 absl::Status Watch(Connection& connection, const StatsFlags& given, Interrupt& interrupt) {

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 
 #include "client/command.h"
+#include "client/top_screen.h"
 
 namespace quire::client {
 namespace {
@@ -22,7 +23,7 @@ constexpr char kTitle[] =
 std::string Line(const v1::Tenant& tenant) {
   return absl::StrFormat(
       "%-20s  %5d  %7s  %7s  %15s  %15s  %4d  %8d  %7d  %11d\n",
-      tenant.name().empty() ? "(all callers)" : tenant.name(), tenant.share(),
+      tenant.name().empty() ? "(all callers)" : ForTerminal(tenant.name()), tenant.share(),
       Limit(tenant.max_running()), Limit(tenant.max_waiting()),
       Left(tenant.has_requests_left(), tenant.requests_left(), tenant.requests_per_minute()),
       Left(tenant.has_tokens_left(), tenant.tokens_left(), tenant.tokens_per_minute()),

@@ -110,6 +110,9 @@ class CliTest(harness.TestCase):
         self.assertIn("blocks", json.loads(self.quire("stats", "--json").stdout))
         watched = self.quire("stats", "--watch", "--count", "3", "--interval", "10ms", "--json").stdout
         self.assertEqual(len(json_lines(watched)), 3)
+        screens = self.quire("top", "--count", "2", "--interval", "10ms").stdout
+        self.assertEqual(screens.count("blocks    "), 2)
+        self.assertNotIn("\x1b", screens)
         tenants = json.loads(self.quire("tenants", "--json").stdout)["tenants"]
         self.assertGreater(int(tenants[0]["accepted_requests"]), 0)
         self.assertIn("(all callers)", self.quire("tenants").stdout)
@@ -204,7 +207,7 @@ class CliTest(harness.TestCase):
 class UsageTest(unittest.TestCase):
     """Without a server."""
 
-    COMMANDS = ("generate", "chat", "tokenize", "models", "stats", "tenants", "health", "bench")
+    COMMANDS = ("generate", "chat", "tokenize", "models", "stats", "top", "tenants", "health", "bench")
 
     def test_help_for_all_and_each(self):
         everything = run_cli("--help")

@@ -1,0 +1,107 @@
+// quire top: one screen of a server's load, drawn again and again.
+
+#include <optional>
+#include <string>
+#include <unistd.h>
+
+#include <sys/ioctl.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+
+#include "base/status_macros.h"
+#include "client/command.h"
+#include "client/pause.h"
+#include "client/top_screen.h"
+
+namespace quire::client {
+namespace {
+
+struct TopFlags {
+  CommonFlags common;
+  absl::Duration interval = absl::Seconds(1);
+  std::optional<uint64_t> count;
+};
+
+// Returns the size of the terminal, or of 80 x 24 where there is none.
+ScreenSize TerminalSize() {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) {
+    return {};
+  }
+  return {.columns = size.ws_col, .rows = size.ws_row};
+}
+
+absl::StatusOr<TopLook> Look(Connection& connection) {
+  TopLook look;
+  v1::ListModelsResponse models;
+  RETURN_IF_ERROR(connection.ListModels({}, &models));
+  if (models.models_size() > 0) look.model = models.models(0).name();
+  RETURN_IF_ERROR(connection.GetServerInfo({}, &look.info));
+  RETURN_IF_ERROR(connection.GetStats({}, &look.stats));
+  RETURN_IF_ERROR(connection.ListTenants({}, &look.tenants));
+  return look;
+}
+
+// The terminal's second screen, while this exists.
+class SecondScreen {
+ public:
+  explicit SecondScreen(bool is_on) : is_on_(is_on) {
+    if (is_on_) Print("\x1b[?1049h\x1b[?25l");
+  }
+  ~SecondScreen() {
+    if (is_on_) Print("\x1b[?25h\x1b[?1049l");
+  }
+  SecondScreen(const SecondScreen&) = delete;
+  SecondScreen& operator=(const SecondScreen&) = delete;
+
+  void Show(const std::string& text) {
+    // Each line clears what it leaves of the line before it, so that nothing flickers.
+    Print(is_on_
+              ? absl::StrCat("\x1b[H", absl::StrReplaceAll(text, {{"\n", "\x1b[K\r\n"}}), "\x1b[J")
+              : absl::StrCat(text, "\n"));
+  }
+
+ private:
+  const bool is_on_;
+};
+
+absl::Status Watch(Connection& connection, const TopFlags& given, Interrupt& interrupt) {
+  Pause pause(interrupt);
+  SecondScreen terminal(isatty(STDOUT_FILENO) != 0);
+  TopScreen screen;
+  absl::Time before = absl::InfinitePast();
+  for (uint64_t i = 0; !given.count.has_value() || i < *given.count; ++i) {
+    if (i > 0 && !pause.Until(before + given.interval)) break;
+    ASSIGN_OR_RETURN(const TopLook look, Look(connection));
+    const absl::Time now = absl::Now();
+    ScreenSize size = TerminalSize();
+    --size.rows;  // the last line's newline must not scroll the screen
+    terminal.Show(screen.Draw(look, i == 0 ? 0 : absl::ToDoubleSeconds(now - before), size));
+    before = now;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunTop(const Args& args, Interrupt& interrupt) {
+  TopFlags given;
+  base::FlagSet flags(
+      "quire top [flags]",
+      "Shows a server's load on one screen until Ctrl-C: tokens a second, KV blocks "
+      "and tenants. Needs the role operator.");
+  flags.Section("Watching");
+  flags.Add("interval", "TIME", "time between two screens (default 1s)", &given.interval);
+  flags.Add("count", "N", "end after N screens", &given.count);
+  AddCommonFlags(flags, &given.common);
+  if (const auto exit = ParseFlags(flags, args)) return *exit;
+  const auto connection = Connect(given.common, interrupt);
+  if (!connection.ok()) return FailUsage(flags, connection.status());
+  const absl::Status status = Watch(**connection, given, interrupt);
+  interrupt.ClearHandler();
+  return status.ok() ? kExitOk : Fail(status);
+}
+
+}  // namespace quire::client

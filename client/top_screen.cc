@@ -1,0 +1,175 @@
+#include "client/top_screen.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "base/utf8.h"
+
+namespace quire::client {
+namespace {
+
+// Returns the first `columns` characters of `line`, none of which is wider than one column.
+std::string Cut(std::string_view line, int columns) {
+  size_t end = 0;
+  for (int i = 0; i < columns && end < line.size(); ++i) end += base::DecodeUtf8(line, end).length;
+  return std::string(line.substr(0, end));
+}
+
+// Returns a number with a unit of thousands, in at most five characters: "412", "8.21k", "1.86M".
+std::string Short(double number) {
+  constexpr std::array<const char*, 5> kUnits = {"", "k", "M", "G", "T"};
+  size_t unit = 0;
+  while (std::abs(number) >= 999.5 && unit + 1 < kUnits.size()) {
+    number /= 1000;
+    ++unit;
+  }
+  const int digits = unit == 0 || std::abs(number) >= 99.95 ? 0 : std::abs(number) >= 9.995 ? 1 : 2;
+  return absl::StrFormat("%.*f%s", digits, number, kUnits[unit]);
+}
+
+std::string Sparkline(const std::deque<double>& rates, size_t columns) {
+  constexpr std::array<const char*, 8> kBars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  const double most = rates.empty() ? 0 : *std::max_element(rates.begin(), rates.end());
+  std::string out;
+  for (size_t i = rates.size() - std::min(rates.size(), columns); i < rates.size(); ++i) {
+    const double height = most > 0 ? rates[i] / most : 0;
+    out += kBars[static_cast<size_t>(std::lround(height * (kBars.size() - 1)))];
+  }
+  return out;
+}
+
+struct Part {
+  const char* mark;
+  uint64_t count;
+};
+
+// Returns a bar of `columns` marks, shared out in proportion to the counts. Every part that is not
+// zero has one mark at least, where there is room.
+std::string Bar(const std::vector<Part>& parts, int columns) {
+  uint64_t total = 0;
+  for (const Part& part : parts) total += part.count;
+  std::string out;
+  int drawn = 0;
+  uint64_t sum = 0;
+  for (size_t i = 0; i < parts.size() && total > 0; ++i) {
+    sum += parts[i].count;
+    int end = static_cast<int>(
+        std::lround(static_cast<double>(sum) / static_cast<double>(total) * columns));
+    if (parts[i].count > 0) end = std::min(std::max(end, drawn + 1), columns);
+    for (; drawn < end; ++drawn) out += parts[i].mark;
+  }
+  return out;
+}
+
+double Percent(uint64_t part, uint64_t total) {
+  return total == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(total);
+}
+
+std::string LimitOf(bool is_limited, double left, uint32_t limit) {
+  return is_limited ? absl::StrCat(Short(left), "/", Short(limit)) : "-";
+}
+
+}  // namespace
+
+std::string ForTerminal(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const base::Utf8Char c = base::DecodeUtf8(text, i);
+    // Controls, among them those of C1, which some terminals obey; and marks that turn the line.
+    const bool is_command = c.code_point < 0x20 || (c.code_point >= 0x7f && c.code_point < 0xa0) ||
+                            (c.code_point >= 0x200b && c.code_point <= 0x200f) ||
+                            (c.code_point >= 0x2028 && c.code_point <= 0x202e) ||
+                            (c.code_point >= 0x2066 && c.code_point <= 0x2069);
+    base::AppendUtf8(is_command ? U'?' : c.code_point, out);
+    i += c.length;
+  }
+  return out;
+}
+
+std::string TopScreen::Draw(const TopLook& look, double seconds, const ScreenSize& size) {
+  const v1::GetStatsResponse& now = look.stats;
+  const auto rate = [&](uint64_t from, uint64_t to) {
+    // A server that has started anew counts from 0.
+    return has_before_ && seconds > 0 && to >= from ? static_cast<double>(to - from) / seconds : 0;
+  };
+  const v1::TokenStats& tokens = now.tokens();
+  const v1::TokenStats& old = before_.tokens();
+  const double generated = rate(old.generated(), tokens.generated());
+  const double computed = rate(old.prompt_computed(), tokens.prompt_computed());
+  const double cached = rate(old.prompt_cached(), tokens.prompt_cached());
+  const double steps = rate(before_.sequences().steps(), now.sequences().steps());
+  if (has_before_) rates_.push_back(generated);
+  if (rates_.size() > kMostRates) rates_.pop_front();
+
+  std::vector<std::string> lines;
+  lines.push_back(absl::StrFormat(
+      "%s   %s %s   step %s   %d running   %d waiting%s", ForTerminal(look.model),
+      ForTerminal(look.info.backend()), ForTerminal(look.info.isa_path()),
+      steps > 0 ? absl::StrFormat("%.1f ms", 1000 / steps) : "-", now.queue().num_running(),
+      now.queue().num_waiting(), now.draining() ? "   DRAINING" : ""));
+  const std::string line = absl::StrFormat("tokens/s  %5s generated  %5s of prompts  %5s cached  ",
+                                           Short(generated), Short(computed), Short(cached));
+  const int left = std::max(0, size.columns - static_cast<int>(line.size()));
+  lines.push_back(line + Sparkline(rates_, static_cast<size_t>(left)));
+  const v1::BlockStats& blocks = now.blocks();
+  const std::string shares = absl::StrFormat(
+      "  held %.0f%%  cached %.0f%%  free %.0f%%  of %s", Percent(blocks.held(), blocks.total()),
+      Percent(blocks.cached(), blocks.total()), Percent(blocks.free(), blocks.total()),
+      Short(blocks.total()));
+  constexpr int kLabel = 10;
+  lines.push_back(
+      absl::StrCat("blocks    ",
+                   Bar({{"█", blocks.held()}, {"▒", blocks.cached()}, {"░", blocks.free()}},
+                       std::max(8, size.columns - kLabel - static_cast<int>(shares.size()))),
+                   shares));
+  lines.push_back(absl::StrFormat(
+      "total     %s generated   %s of prompts   %s cached   %d preemptions   %d refused",
+      Short(static_cast<double>(tokens.generated())),
+      Short(static_cast<double>(tokens.prompt_computed())),
+      Short(static_cast<double>(tokens.prompt_cached())), now.sequences().preemptions(),
+      now.sequences().requests_rejected()));
+  if (look.tenants.tenants_size() > 0) {
+    lines.emplace_back();
+    lines.push_back(absl::StrFormat("%-24s %5s %12s %12s %9s %9s %8s", "TENANT", "OPEN",
+                                    "REQUESTS/MIN", "TOKENS/MIN", "ACCEPTED", "REFUSED", "TOKENS"));
+    std::vector<const v1::Tenant*> tenants;
+    for (const v1::Tenant& tenant : look.tenants.tenants()) tenants.push_back(&tenant);
+    std::stable_sort(tenants.begin(), tenants.end(), [](const v1::Tenant* a, const v1::Tenant* b) {
+      return a->served_tokens() > b->served_tokens();
+    });
+    for (const v1::Tenant* tenant : tenants) {
+      std::string name = tenant->name().empty() ? "(all callers)" : ForTerminal(tenant->name());
+      name = Cut(name, 24);
+      // Padded by hand, because the width of a format counts bytes.
+      for (int width = static_cast<int>(
+               std::count_if(name.begin(), name.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+           width < 24; ++width) {
+        name += ' ';
+      }
+      lines.push_back(absl::StrCat(
+          name, absl::StrFormat(" %5d %12s %12s %9s %9s %8s", tenant->num_requests(),
+                                LimitOf(tenant->has_requests_left(), tenant->requests_left(),
+                                        tenant->requests_per_minute()),
+                                LimitOf(tenant->has_tokens_left(), tenant->tokens_left(),
+                                        tenant->tokens_per_minute()),
+                                Short(static_cast<double>(tenant->accepted_requests())),
+                                Short(static_cast<double>(tenant->refused_requests())),
+                                Short(static_cast<double>(tenant->served_tokens())))));
+    }
+  }
+  before_ = now;
+  has_before_ = true;
+
+  lines.resize(std::min(lines.size(), static_cast<size_t>(std::max(size.rows, 1))));
+  std::string out;
+  for (const std::string& text : lines) absl::StrAppend(&out, Cut(text, size.columns), "\n");
+  return out;
+}
+
+}  // namespace quire::client

@@ -1,0 +1,45 @@
+#pragma once
+
+// The screen of `quire top`, as text.
+
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include "quire/v1/control_service.pb.h"
+#include "quire/v1/tenant_service.pb.h"
+
+namespace quire::client {
+
+// What a look at the server showed.
+struct TopLook {
+  std::string model;
+  v1::GetServerInfoResponse info;
+  v1::GetStatsResponse stats;
+  v1::ListTenantsResponse tenants;
+};
+
+struct ScreenSize {
+  int columns = 80;
+  int rows = 24;
+};
+
+// Makes one screen after another. Keeps the rates of the latest looks for the sparkline.
+class TopScreen {
+ public:
+  // Returns the screen of `look`, `seconds` after the one before: at most size.rows lines, each
+  // with a newline at its end and at most size.columns characters.
+  std::string Draw(const TopLook& look, double seconds, const ScreenSize& size);
+
+ private:
+  static constexpr size_t kMostRates = 60;
+
+  v1::GetStatsResponse before_;
+  bool has_before_ = false;
+  std::deque<double> rates_;  // generated tokens a second, oldest first
+};
+
+// Returns `text` on one line, without characters that a terminal takes for commands.
+std::string ForTerminal(std::string_view text);
+
+}  // namespace quire::client

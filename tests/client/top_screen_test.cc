@@ -1,0 +1,113 @@
+#include "client/top_screen.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire::client {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+TopLook ALook() {
+  TopLook look;
+  look.model = "SmolLM2";
+  look.info.set_backend("cpu");
+  look.info.set_isa_path("avx512");
+  look.stats.mutable_queue()->set_num_running(32);
+  look.stats.mutable_queue()->set_num_waiting(5);
+  look.stats.mutable_blocks()->set_total(1000);
+  look.stats.mutable_blocks()->set_held(410);
+  look.stats.mutable_blocks()->set_cached(300);
+  look.stats.mutable_blocks()->set_free(290);
+  look.stats.mutable_tokens()->set_generated(1000);
+  look.stats.mutable_sequences()->set_steps(100);
+  return look;
+}
+
+std::vector<std::string> Lines(const std::string& screen) {
+  EXPECT_THAT(screen, EndsWith("\n"));
+  std::vector<std::string> lines = absl::StrSplit(screen, '\n');
+  lines.pop_back();
+  return lines;
+}
+
+TEST(TopScreenTest, RatesAreThoseSinceTheLookBefore) {
+  TopScreen screen;
+  TopLook look = ALook();
+  EXPECT_THAT(Lines(screen.Draw(look, 0, {}))[1], HasSubstr("    0 generated"));
+  look.stats.mutable_tokens()->set_generated(1000 + 824);
+  look.stats.mutable_tokens()->set_prompt_cached(16420);
+  look.stats.mutable_sequences()->set_steps(100 + 100);
+  const std::vector<std::string> lines = Lines(screen.Draw(look, 2, {.columns = 100, .rows = 24}));
+  EXPECT_EQ(lines[0], "SmolLM2   cpu avx512   step 20.0 ms   32 running   5 waiting");
+  EXPECT_EQ(lines[1], "tokens/s    412 generated      0 of prompts  8.21k cached  █");
+  look.stats.mutable_tokens()->set_generated(1000 + 824 + 412);
+  EXPECT_THAT(Lines(screen.Draw(look, 2, {.columns = 100, .rows = 24}))[1], EndsWith("  █▅"));
+  look.stats.mutable_tokens()->set_generated(3);  // the server has started anew
+  EXPECT_THAT(Lines(screen.Draw(look, 2, {.columns = 100, .rows = 24}))[1], EndsWith("  █▅▁"));
+}
+
+TEST(TopScreenTest, TheBarIsSharedOutAsTheBlocksAre) {
+  TopScreen screen;
+  TopLook look = ALook();
+  EXPECT_EQ(Lines(screen.Draw(look, 0, {.columns = 72, .rows = 24}))[2],
+            "blocks    ████████▒▒▒▒▒▒░░░░░░  held 41%  cached 30%  free 29%  of 1.00k");
+  look.stats.mutable_blocks()->set_held(1);
+  look.stats.mutable_blocks()->set_cached(0);
+  look.stats.mutable_blocks()->set_free(999);
+  EXPECT_THAT(Lines(screen.Draw(look, 0, {.columns = 72, .rows = 24}))[2],
+              StartsWith("blocks    █░░░"));
+}
+
+TEST(TopScreenTest, NoScreenIsLargerThanTheTerminal) {
+  for (const int columns : {1, 20, 80, 300}) {
+    for (const int rows : {0, 1, 5, 24}) {
+      TopScreen screen;
+      TopLook look = ALook();
+      for (int i = 0; i < 50; ++i) look.tenants.add_tenants()->set_name(std::string(100, 'x'));
+      for (int i = 0; i < 100; ++i) {
+        look.stats.mutable_tokens()->set_generated(1000u + 10u * static_cast<uint32_t>(i));
+        const std::vector<std::string> lines =
+            Lines(screen.Draw(look, 1, {.columns = columns, .rows = rows}));
+        ASSERT_LE(lines.size(), std::max(1, rows));
+        for (const std::string& line : lines) {
+          int width = 0;
+          for (const char c : line) width += (c & 0xc0) != 0x80 ? 1 : 0;
+          ASSERT_LE(width, columns) << line;
+        }
+      }
+    }
+  }
+}
+
+TEST(TopScreenTest, TenantsComeByTheTokensThatTheyWereServed) {
+  TopScreen screen;
+  TopLook look = ALook();
+  look.tenants.add_tenants()->set_served_tokens(5);
+  v1::Tenant& most = *look.tenants.add_tenants();
+  most.set_name("é\x1b[2Jacme");
+  most.set_served_tokens(1'860'000);
+  most.set_tokens_per_minute(100000);
+  most.set_tokens_left(-3);
+  const std::vector<std::string> lines = Lines(screen.Draw(look, 0, {.columns = 100, .rows = 24}));
+  ASSERT_EQ(lines.size(), 8u);
+  EXPECT_EQ(lines[6],
+            "é?[2Jacme                    0            -      -3/100k         0         0"
+            "    1.86M");
+  EXPECT_THAT(lines[7], StartsWith("(all callers)   "));
+}
+
+TEST(TopScreenTest, NoNameCommandsTheTerminal) {
+  EXPECT_EQ(ForTerminal("a\x1b[31m\n\x7f\xc2\x9b\xe2\x80\xae z\xff"), "a?[31m???? z\xef\xbf\xbd");
+  EXPECT_EQ(ForTerminal("søk ▒"), "søk ▒");
+}
+
+}  // namespace
+}  // namespace quire::client
