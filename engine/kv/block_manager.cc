@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "base/check.h"
 
 namespace quire::engine {
 namespace {
+
+// When a prefix has ended, each step looks at this many blocks for those that followed it: about
+// 10 us of work.
+constexpr int32_t kSweptPerStep = 4096;
 
 void AppendPart(std::string& key, std::string_view part) {
   const uint64_t size = part.size();
@@ -23,9 +29,12 @@ std::vector<int32_t> WindowSizes(const BlockManagerConfig& config) {
 }  // namespace
 
 std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
-                         std::string_view part, std::string_view salt) {
+                         std::string_view part, std::string_view salt, PinId prefix) {
   std::string key;
-  for (const std::string_view text : {model, adapter, tenant, part, salt}) AppendPart(key, text);
+  const std::string name = prefix == kNoPin ? "" : absl::StrCat(prefix);
+  for (const std::string_view text : {model, adapter, tenant, part, salt, std::string_view(name)}) {
+    AppendPart(key, text);
+  }
   return key;
 }
 
@@ -70,7 +79,10 @@ BlockManager::Held& BlockManager::Insert(SequenceId id) {
   return sequences_.insert(std::move(node)).position->second;
 }
 
-void BlockManager::BeginStep(int64_t step) { store_.BeginStep(step); }
+void BlockManager::BeginStep(int64_t step) {
+  store_.BeginStep(step);
+  store_.cache().Sweep(kSweptPerStep);
+}
 
 void BlockManager::EndStep(bool submitted, std::vector<kernels::BlockCopy>* copies,
                            std::vector<kernels::KeyShift>* shifts) {
@@ -124,10 +136,13 @@ void BlockManager::TakeBackCopies(Held& held) {
 
 BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string_view root_key,
                                                       std::span<const int32_t> tokens,
-                                                      CacheAccess access, bool allow_copy) {
+                                                      CacheAccess access, bool allow_copy,
+                                                      PinId on) {
   QUIRE_CHECK(store_.building() && !tokens.empty()) << "sequence " << id;
   Held& held = Insert(id);
-  held.root = store_.cache().roots().Acquire(root_key);
+  const Pinned* pinned = nullptr;
+  held.root = AcquireRoot(root_key, on, &pinned);
+  held.num_base_blocks = pinned == nullptr ? 0 : pinned->num_whole(block_size_);
   held.access = access;
   held.num_committed = 0;
   held.start_step = store_.step();
@@ -139,9 +154,7 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   if (!access.read || !TryReserve(held, static_cast<int64_t>(tokens.size()))) return {};
 
   // The last token is not looked up. It is always computed, because its logits are needed.
-  matched_.clear();
-  PrefixCache::Match match =
-      store_.cache().Find(held.root, tokens.first(tokens.size() - 1), &matched_);
+  PrefixCache::Match match = Match(held.root, tokens.first(tokens.size() - 1), pinned);
   if (!allow_copy) match.partial_block = -1;
   if (store_.num_windows() > 0) TrimToWindows(match);
   const int64_t num_whole = int64_t{match.num_whole} * block_size_;
@@ -164,14 +177,15 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
       ++num_partial_hits_;
     }
   }
-  return {.num_cached = held.num_committed};
+  return {.num_cached = held.num_committed,
+          .num_pinned = pinned == nullptr ? 0 : std::min(held.num_committed, pinned->num_tokens)};
 }
 
-int64_t BlockManager::NumCached(std::string_view root_key, std::span<const int32_t> tokens) {
-  const RootId root = store_.cache().roots().Acquire(root_key);
-  matched_.clear();
-  const PrefixCache::Match match =
-      store_.cache().Find(root, tokens.first(tokens.size() - 1), &matched_);
+int64_t BlockManager::NumCached(std::string_view root_key, std::span<const int32_t> tokens,
+                                PinId on) {
+  const Pinned* pinned = nullptr;
+  const RootId root = AcquireRoot(root_key, on, &pinned);
+  const PrefixCache::Match match = Match(root, tokens.first(tokens.size() - 1), pinned);
   store_.cache().roots().Release(root);
   return int64_t{match.num_whole} * block_size_ + match.partial_tokens;
 }
@@ -265,7 +279,19 @@ void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, in
   const int64_t i = held.num_committed / block_size_;
   const int64_t begin = i * block_size_;
   const int32_t block = held.table.blocks()[i];
-  const int32_t parent = i == 0 ? -1 : held.table.blocks()[i - 1];
+  if (i < held.num_base_blocks) {
+    // The tokens of the pin. They are listed where the pin has them. A block of the sequence's own
+    // with these tokens stays private.
+    held.num_committed = end;
+    return;
+  }
+  if (cache.IsListed(block) && store_.pool().pin_refs(block) > 0) {
+    // The block was pinned while a step in flight wrote into it. Its tokens stay as they are, and
+    // the sequence, which copies the block before its next write, lists nothing more.
+    held.access.write = false;
+    return;
+  }
+  const int32_t parent = i == held.num_base_blocks ? -1 : held.table.blocks()[i - 1];
   const std::span<const int32_t> content = tokens.subspan(begin, end - begin);
 
   if (end - begin == block_size_) {
@@ -305,6 +331,7 @@ bool BlockManager::TryFork(SequenceId parent_id, SequenceId child_id) {
   child.table.ForkFrom(parent.table, store_, block_size_, parent.num_committed);
   store_.cache().roots().AddRef(parent.root);
   child.root = parent.root;
+  child.num_base_blocks = parent.num_base_blocks;
   child.access = parent.access;
   child.num_committed = parent.num_committed;
   child.start_step = -1;
@@ -335,8 +362,7 @@ void BlockManager::ReleaseUnlisted(SequenceId id) {
   for (size_t i = blocks.size(); i-- > 0;) {
     const int32_t block = blocks[i];
     if (!store_.cache().IsListed(block)) continue;
-    const bool shared = store_.pool().table_refs(block) + store_.pool().handle_refs(block) > 1;
-    if (shared || !store_.cache().IsLeaf(block)) break;
+    if (store_.pool().refs(block) > 1 || !store_.cache().IsLeaf(block)) break;
     store_.Unlist(block);
   }
   Release(id);
@@ -356,7 +382,7 @@ BlockManager::Exclusive BlockManager::ExclusiveOf(SequenceId id) const {
   Exclusive exclusive;
   int64_t begin = 0;
   for (const int32_t block : held.table.blocks()) {
-    if (store_.pool().table_refs(block) + store_.pool().handle_refs(block) == 1) {
+    if (store_.pool().refs(block) == 1) {
       ++exclusive.num_blocks;
       exclusive.num_tokens +=
           std::clamp(held.num_committed - begin, int64_t{0}, int64_t{block_size_});
@@ -373,6 +399,7 @@ BlockStats BlockManager::stats() const {
           .num_cached = pool.num_cached(),
           .num_held = pool.num_held(),
           .num_quarantined = store_.num_quarantined(),
+          .num_pinned = pool.num_pinned(),
           .num_hit_blocks = num_hit_blocks_,
           .num_partial_hits = num_partial_hits_,
           .num_copies = num_copies_,
@@ -402,11 +429,15 @@ void BlockManager::CheckInvariants() const {
   for (const auto& [id, held] : sequences_) roots.push_back(held.root);
   store_.cache().CheckRoots(roots);
   const std::vector<int32_t> handles = store_.CountHandles();
+  std::vector<int32_t> pins(pool.num_blocks(), 0);
+  CheckPins(pins);
   for (int32_t i = 0; i < pool.num_blocks(); ++i) {
     QUIRE_CHECK(pool.table_refs(i) == tables[i])
         << "block " << i << ": " << pool.table_refs(i) << " table references, in " << tables[i];
     QUIRE_CHECK(pool.handle_refs(i) == handles[i])
         << "block " << i << ": " << pool.handle_refs(i) << " handles, " << handles[i] << " known";
+    QUIRE_CHECK(pool.pin_refs(i) == pins[i])
+        << "block " << i << ": " << pool.pin_refs(i) << " pins, " << pins[i] << " known";
   }
   const BlockStats s = stats();
   QUIRE_CHECK(s.num_free + s.num_cached + s.num_held == s.num_total);

@@ -57,6 +57,7 @@ struct BlockStats {
   int64_t num_cached = 0;
   int64_t num_held = 0;
   int64_t num_quarantined = 0;   // held only until a step has completed
+  int64_t num_pinned = 0;        // held by pins, and perhaps by sequences as well
   int64_t num_hit_blocks = 0;    // blocks matched whole and shared, since the start
   int64_t num_partial_hits = 0;  // blocks matched in part and copied
   int64_t num_copies = 0;        // copies for partial hits, writes to shared blocks and shifts
@@ -76,11 +77,12 @@ struct WindowStats {
   int64_t num_taken_away = 0;  // spare blocks whose space was reused, since the start
 };
 
-// Returns the key of a cache root. Sequences share blocks only if all five arguments are equal. The
-// key contains the length of each argument before the argument itself, so different arguments give
-// different keys.
+// Returns the key of a cache root. Sequences share blocks only if all arguments are equal, apart
+// from the blocks of a named prefix. `prefix`: the pin of the named prefix on which the sequences
+// run, if any. The key contains the length of each argument before the argument itself, so
+// different arguments give different keys.
 std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
-                         std::string_view part, std::string_view salt);
+                         std::string_view part, std::string_view salt, PinId prefix = kNoPin);
 
 // Returns the most new tokens that each of `n` samples of one prompt may have if all samples are to
 // fit an empty cache of `num_blocks` at once. The samples share the prompt's whole blocks. Every
@@ -107,6 +109,13 @@ int64_t MaxNewTokens(int64_t num_blocks, int32_t block_size, int64_t prompt_len,
 // through the cache. The listed blocks of a table form a path in the tree, because Commit keeps
 // only one of two blocks with the same content. So the parent of a held block is held. Therefore
 // every cached block can be evicted, leaves first, and all free and cached blocks are available.
+//
+// A pin holds the blocks of one token sequence, whole or not at all, until it ends. Sequences may
+// run on it, as requests do on a named prefix. They share its whole blocks, whatever their own root
+// is, and copy its last block if that is not full. What they compute themselves is listed under
+// their own root, whose first blocks follow the whole blocks of the pin. So sequences with
+// different roots share the pinned tokens and nothing after them. If the pin has ended when a
+// sequence starts, the sequence computes everything, under a root of its own.
 //
 // Steps begin, end and complete in order. At most one step is being built and one more is in
 // flight. A block released while a step in flight may touch it is quarantined (still held) until
@@ -143,13 +152,16 @@ class BlockManager {
 
   struct StartResult {
     int64_t num_cached = 0;  // leading tokens that need not be computed; at most tokens.size() - 1
+    int64_t num_pinned = 0;  // those of num_cached that the pin of `on` holds
   };
   // Gives the sequence a table with the cached prefix of `tokens`. Whole blocks are shared; the
   // block with the longest partial match is copied if `allow_copy` and a block for the copy is
-  // available. The sequence must then grow and run in this step, or be released in it.
+  // available. The sequence must then grow and run in this step, or be released in it. `on`: the
+  // pin on which the sequence runs. Its tokens must be the first of `tokens`, or begin with all of
+  // them; root_key must be a key with this pin.
   StartResult StartSequence(SequenceId id, std::string_view root_key,
                             std::span<const int32_t> tokens, CacheAccess access,
-                            bool allow_copy = true);
+                            bool allow_copy = true, PinId on = kNoPin);
 
   // Makes the table cover tokens [0, num_tokens) and makes the uncommitted ones writable. A shared
   // tail block is replaced by a copy. Returns false, and changes nothing, when too few blocks or
@@ -199,7 +211,18 @@ class BlockManager {
 
   // Returns the number of leading tokens that the prefix cache has, at most tokens.size() - 1.
   // StartSequence may use fewer tokens, because a window may lack parts of the blocks.
-  int64_t NumCached(std::string_view root_key, std::span<const int32_t> tokens);
+  int64_t NumCached(std::string_view root_key, std::span<const int32_t> tokens, PinId on = kNoPin);
+
+  // Pins the blocks of `tokens`, which are not empty, under the root of root_key, which is that of
+  // no pin. Returns false, and pins nothing, unless the cache has all of them and, in every window,
+  // the parts that a sequence needs to continue in or after the last block, and places to hold
+  // these parts. A pinned block is not evicted, and nothing is appended to the last one: a sequence
+  // that would write into it copies it first.
+  bool TryPin(PinId pin, std::string_view root_key, std::span<const int32_t> tokens);
+  // Ends a pin. Sequences that share its blocks keep them.
+  void Unpin(PinId pin);
+  bool IsPinned(PinId pin) const { return pins_.contains(pin); }
+
   // Releases everything that the sequence holds. Listed blocks stay cached. The copies and shifts
   // of the sequence in the step being built are taken back.
   void Release(SequenceId id);
@@ -244,6 +267,9 @@ class BlockManager {
   struct Held {
     BlockTable table;
     RootId root = -1;
+    // The leading blocks that are not listed under `root`: the whole blocks of the pin on which the
+    // sequence runs.
+    int64_t num_base_blocks = 0;
     CacheAccess access;
     int64_t num_committed = 0;
     int64_t num_reserved = 0;  // tokens that have reserved places in the windows
@@ -253,6 +279,21 @@ class BlockManager {
     // blocks that a shift removed.
     std::vector<int32_t> sources;
   };
+  struct Pinned {
+    std::vector<int32_t> blocks;  // listed; the first has no parent
+    int64_t num_tokens = 0;
+    std::vector<int64_t> begins;  // by window: the first block whose part is held
+
+    int64_t num_whole(int32_t block_size) const { return num_tokens / block_size; }
+  };
+  // Finds the longest cached prefix of `tokens` for a sequence. Sets matched_ to its whole blocks.
+  // `pinned`: the pin on which the sequence runs, or null.
+  PrefixCache::Match Match(RootId root, std::span<const int32_t> tokens, const Pinned* pinned);
+  // Returns the root under which a sequence lists its blocks, and adds a reference to it. Sets
+  // `pinned` to the pin on which the sequence runs; null if there is none, or if it has ended.
+  RootId AcquireRoot(std::string_view root_key, PinId on, const Pinned** pinned);
+  bool TryPinParts(Pinned& pinned);
+  void CheckPins(std::vector<int32_t>& pin_refs) const;
   Held& Find(SequenceId id);
   const Held& Find(SequenceId id) const;
   Held& Insert(SequenceId id);
@@ -282,12 +323,14 @@ class BlockManager {
   const int32_t block_size_;
   BlockStore store_;
   std::unordered_map<SequenceId, Held> sequences_;
+  std::unordered_map<PinId, Pinned> pins_;
   // Records of released sequences, kept for the capacity of their vectors.
   std::vector<std::unordered_map<SequenceId, Held>::node_type> spare_;
   // Scratch of StartSequence.
   std::vector<int32_t> matched_;
   std::vector<int64_t> begins_;
   std::vector<bool> continuable_;
+  std::string ended_key_;  // scratch of AcquireRoot
   // The copies and shifts of the step being built.
   std::vector<kernels::BlockCopy> copies_;
   std::vector<kernels::KeyShift> shifts_;

@@ -108,6 +108,15 @@ void BlockManager::CheckWindows() const {
       }
       num_reserved += WindowDemand(w, held.num_reserved);
     }
+    for (const auto& [pin, pinned] : pins_) {
+      const auto end = static_cast<int64_t>(pinned.blocks.size());
+      num_reserved += end - pinned.begins[w];
+      for (int64_t i = pinned.begins[w]; i < end; ++i) {
+        const int32_t block = window.Find(pinned.blocks[i]);
+        QUIRE_CHECK(block >= 0) << "pin " << pin << ", block " << i;
+        ++refs[block];
+      }
+    }
     for (int32_t i = 0; i < window.num_blocks(); ++i) {
       QUIRE_CHECK(window.refs(i) == refs[i])
           << "block " << i << " of a window: " << window.refs(i) << " holds, in " << refs[i];

@@ -27,63 +27,48 @@ void BlockPool::TakeEvicted(int32_t block) {
   blocks_[block] = {.table_refs = 1, .free = false};
 }
 
-bool BlockPool::Added(Block& block) {
-  QUIRE_CHECK(!block.free) << "a free block is taken, not shared";
-  if (block.table_refs + block.handle_refs > 0) return false;
-  --num_cached_;
-  return true;
+void BlockPool::Count(const Block& block, int32_t by) {
+  num_handles_only_ += block.handles_only() ? by : 0;
+  num_pinned_ += block.pin_refs > 0 ? by : 0;
 }
 
-bool BlockPool::AddTableRef(int32_t block) {
+bool BlockPool::Add(int32_t block, int32_t Block::*refs) {
   Block& b = blocks_[block];
-  const bool was_cached = Added(b);
-  if (b.table_refs == 0 && b.handle_refs > 0) --num_handles_only_;
-  ++b.table_refs;
+  QUIRE_CHECK(!b.free) << "a free block is taken, not shared";
+  const bool was_cached = b.refs() == 0;
+  num_cached_ -= was_cached ? 1 : 0;
+  Count(b, -1);
+  ++(b.*refs);
+  Count(b, 1);
   return was_cached;
 }
 
-bool BlockPool::AddHandleRef(int32_t block) {
+bool BlockPool::Drop(int32_t block, int32_t Block::*refs) {
   Block& b = blocks_[block];
-  const bool was_cached = Added(b);
-  if (was_cached) ++num_handles_only_;
-  ++b.handle_refs;
-  return was_cached;
-}
-
-bool BlockPool::Dropped(int32_t id) {
-  Block& block = blocks_[id];
-  if (block.table_refs + block.handle_refs > 0) return false;
-  if (block.listed) {
+  QUIRE_CHECK(b.*refs > 0) << "block " << block;
+  Count(b, -1);
+  --(b.*refs);
+  Count(b, 1);
+  if (b.refs() > 0) return false;
+  if (b.listed) {
     ++num_cached_;
   } else {
     // The block is put in front, because the block used last is likeliest to be in a CPU cache.
-    block.free = true;
-    block.next_free = first_free_;
-    first_free_ = id;
+    b.free = true;
+    b.next_free = first_free_;
+    first_free_ = block;
     ++num_free_;
   }
   return true;
 }
 
-bool BlockPool::DropTableRef(int32_t block) {
-  Block& b = blocks_[block];
-  QUIRE_CHECK(b.table_refs > 0) << "block " << block;
-  if (--b.table_refs == 0 && b.handle_refs > 0) ++num_handles_only_;
-  return Dropped(block);
-}
-
-bool BlockPool::DropHandleRef(int32_t block) {
-  Block& b = blocks_[block];
-  QUIRE_CHECK(b.handle_refs > 0) << "block " << block;
-  if (--b.handle_refs == 0 && b.table_refs == 0) --num_handles_only_;
-  return Dropped(block);
-}
-
 void BlockPool::TableRefToHandle(int32_t block) {
   Block& b = blocks_[block];
   QUIRE_CHECK(b.table_refs > 0) << "block " << block;
-  if (--b.table_refs == 0) ++num_handles_only_;
+  Count(b, -1);
+  --b.table_refs;
   ++b.handle_refs;
+  Count(b, 1);
 }
 
 void BlockPool::SetListed(int32_t block, bool listed) {
@@ -94,7 +79,7 @@ void BlockPool::SetListed(int32_t block, bool listed) {
 BlockPool::State BlockPool::state(int32_t block) const {
   const Block& b = blocks_[block];
   if (b.free) return State::kFree;
-  return b.table_refs + b.handle_refs > 0 ? State::kHeld : State::kCached;
+  return b.refs() > 0 ? State::kHeld : State::kCached;
 }
 
 void BlockPool::CheckInvariants() const {
@@ -106,25 +91,29 @@ void BlockPool::CheckInvariants() const {
   int32_t cached = 0;
   int32_t held = 0;
   int32_t handles_only = 0;
+  int32_t pinned = 0;
   int32_t free = 0;
   for (int32_t i = 0; i < num_blocks(); ++i) {
     const Block& b = blocks_[i];
-    QUIRE_CHECK(b.table_refs >= 0 && b.handle_refs >= 0) << "block " << i;
+    QUIRE_CHECK(b.table_refs >= 0 && b.handle_refs >= 0 && b.pin_refs >= 0) << "block " << i;
     if (state(i) == State::kFree) {
       ++free;
-      QUIRE_CHECK(b.table_refs == 0 && b.handle_refs == 0 && !b.listed) << "free block " << i;
+      QUIRE_CHECK(b.refs() == 0 && !b.listed) << "free block " << i;
     } else if (state(i) == State::kCached) {
       ++cached;
       QUIRE_CHECK(b.listed) << "block " << i << " is lost: neither free, held nor listed";
     } else {
       ++held;
-      handles_only += b.table_refs == 0 ? 1 : 0;
+      handles_only += b.table_refs == 0 && b.pin_refs == 0 ? 1 : 0;
+      pinned += b.pin_refs > 0 ? 1 : 0;
+      QUIRE_CHECK(b.listed || b.pin_refs == 0) << "block " << i << " is pinned, but not listed";
     }
   }
   QUIRE_CHECK(free == on_list && free == num_free_) << free << ' ' << on_list << ' ' << num_free_;
   QUIRE_CHECK(cached == num_cached_) << cached << ' ' << num_cached_;
   QUIRE_CHECK(held == num_held()) << held << ' ' << num_held();
   QUIRE_CHECK(handles_only == num_handles_only_) << handles_only << ' ' << num_handles_only_;
+  QUIRE_CHECK(pinned == num_pinned_) << pinned << ' ' << num_pinned_;
 }
 
 }  // namespace quire::engine

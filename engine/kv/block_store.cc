@@ -46,9 +46,19 @@ void BlockStore::Hold(int32_t block) {
   if (pool_.AddTableRef(block)) cache_.MarkHeld(block);
 }
 
+void BlockStore::Pin(int32_t block) {
+  QUIRE_CHECK(pool_.listed(block)) << "block " << block;
+  if (pool_.AddPinRef(block)) cache_.MarkHeld(block);
+}
+
+// A step in flight does not touch the block through a pin. If it does through a table, then that
+// table, or a handle, still holds the block.
+void BlockStore::Unpin(int32_t block) {
+  if (pool_.DropPinRef(block)) Unheld(block);
+}
+
 bool BlockStore::FreedByDrop(int32_t block) const {
-  return submitted_ == completed_ && !pool_.listed(block) &&
-         pool_.table_refs(block) + pool_.handle_refs(block) == 1;
+  return submitted_ == completed_ && !pool_.listed(block) && pool_.refs(block) == 1;
 }
 
 void BlockStore::Drop(int32_t block, bool in_flight) {

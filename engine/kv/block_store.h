@@ -48,6 +48,10 @@ class BlockStore {
   bool FreeCached();
   // Adds one table's hold of `block`, which is not free.
   void Hold(int32_t block);
+  // Adds a pin to `block`, which the cache lists, or takes one away. A pinned block is held, so it
+  // is not evicted. Its parent must be pinned as well.
+  void Pin(int32_t block);
+  void Unpin(int32_t block);
   // True if Drop(block) would free it at once.
   bool FreedByDrop(int32_t block) const;
   // Drops one table's hold of `block`. `in_flight`: a step in flight may touch the block through

@@ -10,6 +10,11 @@ namespace {
 
 using base::CeilDiv;
 
+// Returns true if a sequence that would write into this block of its table must copy it first.
+bool IsSealed(const BlockStore& store, int32_t block) {
+  return store.pool().table_refs(block) > 1 || store.pool().pin_refs(block) > 0;
+}
+
 // Returns true if others read the block or may read it.
 bool IsShared(const BlockStore& store, int32_t block) {
   return store.pool().listed(block) || store.pool().table_refs(block) > 1;
@@ -56,9 +61,8 @@ int32_t BlockTable::AppendOwn(BlockStore& store) {
 int64_t BlockTable::NumBlocksToGrow(const BlockStore& store, int32_t block_size,
                                     int64_t first_write, int64_t num_tokens) const {
   const int64_t first = first_write / block_size;
-  const bool shared =
-      first < size() && num_tokens > first_write && store.pool().table_refs(blocks_[first]) > 1;
-  return std::max(int64_t{0}, CeilDiv(num_tokens, block_size) - size()) + (shared ? 1 : 0);
+  const bool copies = first < size() && num_tokens > first_write && IsSealed(store, blocks_[first]);
+  return std::max(int64_t{0}, CeilDiv(num_tokens, block_size) - size()) + (copies ? 1 : 0);
 }
 
 bool BlockTable::TryGrow(BlockStore& store, int32_t block_size, int64_t first_write,
@@ -69,7 +73,7 @@ bool BlockTable::TryGrow(BlockStore& store, int32_t block_size, int64_t first_wr
   if (needed > store.num_available()) return false;
 
   const int64_t first = first_write / block_size;
-  if (first < size() && store.pool().table_refs(blocks_[first]) > 1) {
+  if (first < size() && IsSealed(store, blocks_[first])) {
     *copied = true;
     *copy = {.source = blocks_[first], .destination = store.Take()};
     QUIRE_CHECK(copy->destination >= 0) << "an available block could not be evicted";

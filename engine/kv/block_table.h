@@ -43,9 +43,9 @@ class BlockTable {
   // Returns the number of blocks that TryGrow would take.
   int64_t NumBlocksToGrow(const BlockStore& store, int32_t block_size, int64_t first_write,
                           int64_t num_tokens) const;
-  // Covers tokens [0, num_tokens) and makes [first_write, num_tokens) writable. If other tables
-  // also hold the block of first_write, this table continues with a copy of that block. Then sets
-  // `copied` and describes the copy in `copy`. The copy must be made before the write, and its
+  // Covers tokens [0, num_tokens) and makes [first_write, num_tokens) writable. If other tables or
+  // pins also hold the block of first_write, this table continues with a copy of that block. Then
+  // sets `copied` and describes the copy in `copy`. The copy must be made before the write, and its
   // source is held until the step being built has completed. Blocks after that of first_write are
   // never shared. The new block of a copy gets parts in windows at once; other new blocks get parts
   // from ExtendWindows. Returns false, and leaves the table as it is, when too few blocks are

@@ -16,6 +16,10 @@ namespace quire::engine {
 
 using RootId = int32_t;
 
+// Identifies the pin of a named prefix (see BlockManager::TryPin). Never used twice.
+using PinId = uint64_t;
+inline constexpr PinId kNoPin = 0;
+
 // A 128-bit XXH3 hash, chained over a root's key and the blocks from the root on.
 struct ChainHash {
   uint64_t low = 0;
@@ -24,15 +28,29 @@ struct ChainHash {
 };
 
 // Gives each root key an id. Keys are compared in full. A root lives as long as a sequence or a
-// block refers to it, so there are never more roots than sequences and blocks together. Not
-// thread-safe.
+// block refers to it, so there are never more roots than sequences and blocks together.
+//
+// A root may stand on a named prefix: its trees then hold only what follows the prefix's whole
+// blocks. Such a root is dead once the prefix's pin has ended, since no request will start from it
+// any more. Not thread-safe.
 class CacheRoots {
  public:
   // Returns the root of `key`. Creates the root if needed, and adds a reference to it.
-  RootId Acquire(std::string_view key);
+  // `base_tokens` are the tokens before the root's first blocks, in the whole blocks of the prefix
+  // `on`. The same key always comes with the same prefix.
+  RootId Acquire(std::string_view key, PinId on = kNoPin, int64_t base_tokens = 0);
   void AddRef(RootId root) { ++roots_[root].refs; }
   void Release(RootId root);
+  // A prefix begins before roots stand on it.
+  void BeginPrefix(PinId prefix) { prefixes_.emplace(prefix, 0); }
+  // Returns true if roots stand on the prefix. They are now dead.
+  bool EndPrefix(PinId prefix);
 
+  int64_t base_tokens(RootId root) const { return roots_[root].base_tokens; }
+  bool dead(RootId root) const {
+    const PinId on = roots_[root].on;
+    return on != kNoPin && !prefixes_.contains(on);
+  }
   const ChainHash& hash(RootId root) const { return roots_[root].hash; }
   // Returns a number that differs each time the id is used for a new key.
   uint32_t generation(RootId root) const { return roots_[root].generation; }
@@ -45,6 +63,8 @@ class CacheRoots {
   struct Root {
     std::string key;
     ChainHash hash;
+    PinId on = kNoPin;
+    int64_t base_tokens = 0;
     int64_t refs = 0;
     uint32_t generation = 0;
   };
@@ -52,6 +72,7 @@ class CacheRoots {
   std::unordered_map<std::string, RootId, base::StringHash, std::equal_to<>> by_key_;
   std::vector<Root> roots_;
   std::vector<RootId> unused_;
+  std::unordered_map<PinId, int64_t> prefixes_;  // begun and not ended; the roots on each
 };
 
 }  // namespace quire::engine

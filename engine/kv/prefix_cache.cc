@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <xxhash.h>
 
 #include "base/check.h"
@@ -102,7 +103,7 @@ void PrefixCache::List(int32_t block, RootId root, int32_t parent,
   node.num_children = 0;
   node.held = true;
   if (parent < 0) {
-    node.first_position = 0;
+    node.first_position = roots_.base_tokens(root);
     roots_.AddRef(root);
   } else {
     QUIRE_CHECK(nodes_[parent].num_tokens == block_size_ && nodes_[parent].held)
@@ -145,6 +146,10 @@ void PrefixCache::Unlist(int32_t block) {
 
 void PrefixCache::Enqueue(int32_t block) {
   const Node& node = nodes_[block];
+  if (roots_.dead(node.root)) {
+    evictable_.Push(block, std::numeric_limits<int64_t>::min());
+    return;
+  }
   const int64_t work = node.num_tokens * (kBonusPositions + node.first_position);
   evictable_.Push(block,
                   node.unheld_since + kEvictionBonusSteps * work / (kBonusPositions * block_size_));
@@ -168,6 +173,20 @@ int32_t PrefixCache::Evict() {
   const int32_t block = evictable_.Pop();
   if (block >= 0) Unlist(block);
   return block;
+}
+
+void PrefixCache::EndPrefix(PinId prefix) {
+  if (roots_.EndPrefix(prefix)) num_to_sweep_ = static_cast<int32_t>(nodes_.size());
+}
+
+void PrefixCache::Sweep(int32_t at_most) {
+  for (int32_t left = std::min(at_most, num_to_sweep_); left > 0; --left, --num_to_sweep_) {
+    const int32_t block = next_to_sweep_;
+    next_to_sweep_ = block + 1 < std::ssize(nodes_) ? block + 1 : 0;
+    if (!evictable_.Contains(block) || !roots_.dead(nodes_[block].root)) continue;
+    evictable_.Remove(block);
+    Enqueue(block);
+  }
 }
 
 size_t PrefixCache::ChildBucket(NodeKey parent, int32_t first_token) const {

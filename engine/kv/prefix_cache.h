@@ -29,6 +29,7 @@ inline constexpr std::string_view kHashScheme = "xxh3-128, chained, verified by 
 // block at the front of a sequence the bonus is kEvictionBonusSteps steps. It grows by as much
 // again for each kBonusPositions tokens before the block, because attention reads those tokens. A
 // block that is not full has a smaller bonus. So a block outlives only blocks of about its own age.
+// Leaves under a dead root (see CacheRoots) are evicted before all others.
 //
 // Cost: Find is O(tokens); List, Append, MarkHeld, MarkUnheld and Evict O(log blocks). Nothing but
 // roots is allocated after construction. BlockPool counts references. Not thread-safe.
@@ -78,6 +79,11 @@ class PrefixCache {
   // Unlists and returns the next leaf that nobody holds. Returns -1 when there is none.
   int32_t Evict();
 
+  // Ends a prefix of roots(), so that the roots on it die. Sweep() then moves their leaves to the
+  // front of the order of eviction. It looks at no more than `at_most` blocks in one call.
+  void EndPrefix(PinId prefix);
+  void Sweep(int32_t at_most);
+
   // `of_sequences` has the root of each sequence. Aborts if a root's reference count is not the
   // number of sequences with this root plus the number of nodes directly under it. Also aborts if
   // an unused root is kept.
@@ -115,7 +121,7 @@ class PrefixCache {
 
   template <typename Pool>
   static bool IsHeld(const Pool& pool, int32_t block) {
-    return pool.table_refs(block) + pool.handle_refs(block) > 0;
+    return pool.refs(block) > 0;
   }
   NodeKey KeyOf(RootId root, int32_t block) const;
   const ChainHash& HashOf(NodeKey key) const;
@@ -137,7 +143,9 @@ class PrefixCache {
   EvictionQueue evictable_;      // the leaves that nobody holds
   std::vector<Node> nodes_;      // by block
   std::vector<int32_t> tokens_;  // [num_blocks, block_size]
-  size_t mask_ = 0;              // buckets - 1
+  int32_t next_to_sweep_ = 0;
+  int32_t num_to_sweep_ = 0;
+  size_t mask_ = 0;  // buckets - 1
   // The first node of each chain of a hash index; -1: none. A new node becomes the first of its
   // chain.
   std::vector<int32_t> child_buckets_;

@@ -38,8 +38,7 @@ class NaiveCache {
   // table or by nobody.
   int32_t num_blocks() const { return static_cast<int32_t>(nodes_.size()); }
   bool listed(int32_t block) const { return nodes_[block].has_value(); }
-  int32_t table_refs(int32_t block) const { return listed(block) && nodes_[block]->held ? 1 : 0; }
-  int32_t handle_refs(int32_t) const { return 0; }
+  int32_t refs(int32_t block) const { return listed(block) && nodes_[block]->held ? 1 : 0; }
 
   Node& node(int32_t block) { return *nodes_[block]; }
   bool IsWhole(int32_t block) const { return std::ssize(nodes_[block]->tokens) == block_size_; }

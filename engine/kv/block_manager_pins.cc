@@ -1,0 +1,122 @@
+// The functions of BlockManager for pins: blocks that are held for sequences to come, and the
+// lookup of a sequence that runs on a pin.
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "engine/kv/block_manager.h"
+
+namespace quire::engine {
+
+RootId BlockManager::AcquireRoot(std::string_view root_key, PinId on, const Pinned** pinned) {
+  CacheRoots& roots = store_.cache().roots();
+  *pinned = nullptr;
+  if (on == kNoPin) return roots.Acquire(root_key);
+  if (const auto it = pins_.find(on); it != pins_.end()) {
+    *pinned = &it->second;
+    return roots.Acquire(root_key, on, it->second.num_whole(block_size_) * block_size_);
+  }
+  // The blocks under this root begin with the first token. No other key is a key of CacheRootKey
+  // and one character.
+  ended_key_.assign(root_key);
+  ended_key_.push_back('!');
+  return roots.Acquire(ended_key_);
+}
+
+PrefixCache::Match BlockManager::Match(RootId root, std::span<const int32_t> tokens,
+                                       const Pinned* pinned) {
+  matched_.clear();
+  if (pinned == nullptr) return store_.cache().Find(root, tokens, &matched_);
+  const auto size = static_cast<int64_t>(tokens.size());
+  const int64_t base = pinned->num_whole(block_size_);
+  const int64_t num_shared = std::min(base, size / block_size_);
+  matched_.assign(pinned->blocks.begin(), pinned->blocks.begin() + num_shared);
+  PrefixCache::Match match;
+  if (num_shared == base) {
+    match = store_.cache().Find(root, tokens.subspan(base * block_size_), &matched_);
+  }
+  if (match.num_whole == 0) {
+    // What others computed under this root begins with the tokens of the pin's last block.
+    const int64_t in_next = std::min(pinned->num_tokens, size) - num_shared * block_size_;
+    if (in_next > match.partial_tokens) {
+      match.partial_block = pinned->blocks[num_shared];
+      match.partial_tokens = static_cast<int32_t>(in_next);
+    }
+  }
+  match.num_whole = static_cast<int32_t>(matched_.size());
+  return match;
+}
+
+bool BlockManager::TryPin(PinId pin, std::string_view root_key, std::span<const int32_t> tokens) {
+  QUIRE_CHECK(pin != kNoPin && !pins_.contains(pin) && !tokens.empty()) << "pin " << pin;
+  CacheRoots& roots = store_.cache().roots();
+  const RootId root = roots.Acquire(root_key);
+  const PrefixCache::Match match = Match(root, tokens, nullptr);
+  roots.Release(root);
+  const auto in_last = static_cast<int32_t>(tokens.size() % block_size_);
+  if (match.num_whole < static_cast<int64_t>(tokens.size()) / block_size_) return false;
+  if (in_last > 0) {
+    if (match.partial_tokens < in_last) return false;
+    matched_.push_back(match.partial_block);
+  }
+  Pinned pinned{.blocks = matched_, .num_tokens = static_cast<int64_t>(tokens.size())};
+  if (!TryPinParts(pinned)) return false;
+  // The root's end first, since the parent of a held block must be held.
+  for (const int32_t block : pinned.blocks) store_.Pin(block);
+  roots.BeginPrefix(pin);
+  pins_.emplace(pin, std::move(pinned));
+  return true;
+}
+
+// Holds the parts to which a window reaches back from the first token of the last block, and so
+// from every token after it.
+bool BlockManager::TryPinParts(Pinned& pinned) {
+  const auto end = static_cast<int64_t>(pinned.blocks.size());
+  for (size_t w = 0; w < store_.num_windows(); ++w) {
+    const int64_t begin = WindowBegin(w, (end - 1) * block_size_);
+    pinned.begins.push_back(begin);
+    for (int64_t i = begin; i < end; ++i) {
+      if (store_.window(w).Find(pinned.blocks[i]) < 0) return false;
+    }
+    if (end - begin > store_.window(w).num_unreserved()) return false;
+  }
+  for (size_t w = 0; w < store_.num_windows(); ++w) {
+    WindowBlocks& window = store_.window(w);
+    QUIRE_CHECK(window.TryReserve(end - pinned.begins[w]));
+    for (int64_t i = pinned.begins[w]; i < end; ++i) window.Hold(window.Find(pinned.blocks[i]));
+  }
+  return true;
+}
+
+void BlockManager::Unpin(PinId pin) {
+  const auto it = pins_.find(pin);
+  QUIRE_CHECK(it != pins_.end()) << "pin " << pin << " holds nothing";
+  const Pinned pinned = std::move(it->second);
+  pins_.erase(it);
+  const auto end = static_cast<int64_t>(pinned.blocks.size());
+  for (size_t w = 0; w < store_.num_windows(); ++w) {
+    for (int64_t i = end; i-- > pinned.begins[w];) {
+      store_.window(w).Drop(store_.window(w).Find(pinned.blocks[i]));
+    }
+    store_.window(w).Unreserve(end - pinned.begins[w]);
+  }
+  for (int64_t i = end; i-- > 0;) store_.Unpin(pinned.blocks[i]);
+  store_.cache().EndPrefix(pin);
+}
+
+void BlockManager::CheckPins(std::vector<int32_t>& pin_refs) const {
+  for (const auto& [pin, pinned] : pins_) {
+    QUIRE_CHECK(std::ssize(pinned.blocks) == NumBlocksFor(pinned.num_tokens)) << "pin " << pin;
+    int64_t left = pinned.num_tokens;
+    for (const int32_t block : pinned.blocks) {
+      ++pin_refs[block];
+      QUIRE_CHECK(std::ssize(store_.cache().Tokens(block)) >= std::min<int64_t>(left, block_size_))
+          << "pin " << pin << ", block " << block;
+      left -= block_size_;
+    }
+  }
+}
+
+}  // namespace quire::engine
