@@ -38,9 +38,10 @@ PrefixCache::Match BlockManager::Match(RootId root, std::span<const int32_t> tok
     match = store_.cache().Find(root, tokens.subspan(base * block_size_), &matched_);
   }
   if (match.num_whole == 0) {
-    // What others computed under this root begins with the tokens of the pin's last block.
+    // What others computed under this root begins with the tokens of the pin's last block. Among
+    // equals the pinned block is copied, which is held anyway.
     const int64_t in_next = std::min(pinned->num_tokens, size) - num_shared * block_size_;
-    if (in_next > match.partial_tokens) {
+    if (in_next > 0 && in_next >= match.partial_tokens) {
       match.partial_block = pinned->blocks[num_shared];
       match.partial_tokens = static_cast<int32_t>(in_next);
     }

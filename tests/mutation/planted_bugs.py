@@ -146,7 +146,8 @@ bug("h07", "the bias of an output is added by every rank", "if (rank.index == 0)
 # --- The KV cache's blocks.
 
 bug, drop = source("engine/kv/block_manager.cc", "kv_test")
-bug("m03", "a cache root without the salt", "salt}) AppendPart", "BUG ? std::string_view() : salt}) AppendPart",
+bug("m03", "a cache root without the salt", "tenant, part, salt, std::string_view(name)}",
+    "tenant, part, BUG ? std::string_view() : salt, std::string_view(name)}",
     "scheduler_test")
 bug("m04", "a cache root without its parts' lengths", "int shift = 0; shift < 64",
     "int shift = BUG ? 64 : 0; shift < 64")
@@ -163,6 +164,9 @@ drop("m01", "cache roots are kept for ever", "store_.cache().roots().Release(hel
 bug("w02", "a shift uncommits tokens of the sinks", "std::max(shift.first, held.num_committed - shift.count)",
     "BUG ? held.num_committed - shift.count : std::max(shift.first, held.num_committed - shift.count)",
     "scheduler_test")
+bug("q03", "prefixes of one owner share a root", "prefix == kNoPin ?", "BUG || prefix == kNoPin ?")
+bug("q04", "a tail that was pinned while a step wrote into it grows", "if (cache.IsListed(block) && store_.pool().pin",
+    "if (!BUG && cache.IsListed(block) && store_.pool().pin")
 bug("f01", "what fits an empty cache is off by a block", "return (shared + own) *",
     "return (shared + own + (BUG ? 1 : 0)) *", "frontend_test")
 
@@ -171,12 +175,23 @@ bug("m08", "a window is left one token early", "LeaveWindow(store_, w, WindowBeg
     "LeaveWindow(store_, w, WindowBegin(w, held.num_committed + (BUG ? 1 : 0)", "scheduler_test")
 bug("m09", "a hit goes on over a hole in a window", "run + 1 : 0;", "run + 1 : BUG ? run : 0;", "scheduler_test")
 
+bug, drop = source("engine/kv/block_manager_pins.cc", "kv_test:Pin*")
+drop("q05", "the part-filled last block of a pin is not pinned", "matched_.push_back(match.partial_block);")
+bug("q06", "a pin holds no part of a window", "i < end; ++i) window.Hold(", "i < end && !BUG; ++i) window.Hold(")
+bug("q07", "what follows a pin is looked for from the start", "tokens.subspan(base * block_size_)",
+    "tokens.subspan(BUG ? 0 : base * block_size_)")
+bug("q08", "an incomplete chain is pinned", "if (match.partial_tokens < in_last)",
+    "if (match.partial_tokens < (BUG ? 1 : in_last))")
+bug("q09", "what starts after a pin's end continues its roots", "ended_key_.push_back('!');",
+    "if (!BUG) ended_key_.push_back('!');")
 bug, drop = source("engine/kv/kv_cache.cc", "kv_test:GroupLayersTest.*")
 bug("w04", "blocks that another head sees are dropped", ".MostKept(max_model_len)",
     ".MostKept(max_model_len) - (BUG && layer_patterns[i].has_holes() ? 1 : 0)")
 
 bug, drop = source("engine/kv/block_table.cc", "kv_test")
-bug("m02", "two write one tail: no copy on write", "if (first < size() && store", "if (!BUG && first < size() && store")
+bug("m02", "two write one tail: no copy on write", "if (first < size() && IsSealed", "if (!BUG && first < size() && IsSealed")
+bug("q01", "what follows a pinned tail is appended to it", "|| store.pool().pin_refs(block) > 0;",
+    "|| (!BUG && store.pool().pin_refs(block) > 0);")
 
 bug, drop = source("engine/kv/block_store.cc", "kv_test")
 bug("m07", "a block is free while a step in flight reads it", "if (in_flight && this->in_flight() && pool_",
@@ -187,8 +202,10 @@ bug("m23", "a copy's source is not held in windows", ("void BlockStore::HoldSour
     "size_t w = 0; !BUG && w <", "scheduler_test")
 
 bug, drop = source("engine/kv/block_pool.cc", "kv_test")
-bug("m24", "blocks held by handles alone are counted wrong", "== 0) --num_handles_only_;\n  return Dropped",
-    "== 0 && !BUG) --num_handles_only_;\n  return Dropped")
+bug("m24", "pinned blocks are counted wrong", "+= block.pin_refs > 0 ? by : 0;",
+    "+= block.pin_refs > 0 && !(BUG && by < 0) ? by : 0;")
+bug("q02", "a pinned block counts as one in quarantine", "block.handles_only() ?",
+    "block.handles_only() || (BUG && block.pin_refs > 0 && block.table_refs == 0) ?")
 
 bug, drop = source("engine/kv/kv_cache.cc", "fp8_weights_test:ScaledCacheTest*")
 bug("h62", "a cache in 16 bits has scales", "if (shape_.dtype == kernels::DType::kF8E4M3)", "if (BUG || shape_.dtype == kernels::DType::kF8E4M3)")
@@ -206,6 +223,12 @@ bug("b61", "layers with other heads use the plan of the first", ".heads = key.he
     ".heads = BUG ? plans_.begin()->first.heads : key.heads,")
 
 bug, drop = source("engine/kv/prefix_cache.cc", "kv_test")
+bug("q10", "a block behind a prefix counts as near the start", "roots_.base_tokens(root);",
+    "BUG ? 0 : roots_.base_tokens(root);")
+bug("q11", "what followed an ended prefix is as good as the rest", "if (roots_.dead(node.root)) {",
+    "if (!BUG && roots_.dead(node.root)) {")
+bug("q12", "leaves of a dead root keep their places", "!roots_.dead(nodes_[block].root)) continue;",
+    "BUG || !roots_.dead(nodes_[block].root)) continue;")
 drop("m12", "eviction forgets how old a block is", "node.unheld_since = step;")
 bug("m13", "eviction forgets what a block cost", "kEvictionBonusSteps * work", "(BUG ? 0 : kEvictionBonusSteps) * work")
 bug("m15", "a parent is evicted before its child", "if (node.num_children == 0) Enqueue(block);",

@@ -27,6 +27,30 @@ TEST(BlockPoolTest, TakesTheLowestIdsFirstAndThenWhatWasFreedLast) {
   pool.CheckInvariants();
 }
 
+TEST(BlockPoolTest, APinIsNeitherATablesHoldNorAHandles) {
+  BlockPool pool(2);
+  pool.Take();
+  pool.SetListed(0, true);
+  EXPECT_FALSE(pool.AddPinRef(0));
+  EXPECT_EQ(pool.num_pinned(), 1);
+  EXPECT_FALSE(pool.DropTableRef(0));
+  EXPECT_EQ(pool.num_held_by_handles_only(), 0) << "no step gives it back";
+  EXPECT_EQ(pool.num_held(), 1);
+  EXPECT_FALSE(pool.AddHandleRef(0));
+  EXPECT_EQ(pool.num_held_by_handles_only(), 0);
+  pool.CheckInvariants();
+  EXPECT_FALSE(pool.DropPinRef(0));
+  EXPECT_EQ(pool.num_held_by_handles_only(), 1);
+  EXPECT_TRUE(pool.DropHandleRef(0));
+  EXPECT_EQ(pool.state(0), State::kCached);
+  EXPECT_TRUE(pool.AddPinRef(0)) << "it was cached";
+  EXPECT_EQ(pool.num_pinned(), 1);
+  EXPECT_TRUE(pool.DropPinRef(0));
+  EXPECT_EQ(pool.num_pinned(), 0);
+  EXPECT_EQ(pool.num_cached(), 1);
+  pool.CheckInvariants();
+}
+
 TEST(BlockPoolTest, TheLastOfItsHoldersFreesIt) {
   BlockPool pool(1);
   pool.Take();

@@ -155,6 +155,36 @@ TEST(PrefixCacheBonusTest, AFarPositionIsWorthMore) {
   EXPECT_EQ(cache.Evict(), 1);
 }
 
+TEST(PrefixCacheBonusTest, ABlockBehindAPrefixIsFarFromTheStart) {
+  PrefixCache cache(2, 4);
+  cache.roots().BeginPrefix(1);
+  const RootId plain = cache.roots().Acquire("plain");
+  const RootId behind = cache.roots().Acquire("behind", 1, PrefixCache::kBonusPositions);
+  cache.List(0, behind, -1, Tokens{1, 2, 3, 4});
+  cache.List(1, plain, -1, Tokens{1, 2, 3, 4});
+  cache.MarkUnheld(0, 10);
+  cache.MarkUnheld(1, 10 + PrefixCache::kEvictionBonusSteps - 1);
+  EXPECT_EQ(cache.Evict(), 1);
+  EXPECT_EQ(cache.Evict(), 0);
+}
+
+TEST(PrefixCacheSweepTest, LooksAtABoundedNumberOfBlocks) {
+  PrefixCache cache(4, 1);
+  cache.roots().BeginPrefix(1);
+  const RootId plain = cache.roots().Acquire("plain");
+  const RootId behind = cache.roots().Acquire("behind", 1);
+  for (const int32_t block : {0, 1, 2, 3}) {
+    cache.List(block, block < 2 ? plain : behind, -1, Tokens{block});
+    cache.MarkUnheld(block, block);
+  }
+  cache.EndPrefix(1);
+  cache.Sweep(2);  // blocks 0 and 1
+  EXPECT_EQ(cache.Evict(), 0);
+  cache.Sweep(1);
+  EXPECT_EQ(cache.Evict(), 2);
+  EXPECT_EQ(cache.Evict(), 1);
+}
+
 TEST_F(PrefixCacheTest, NodesKeepTheirRoot) {
   cache_.List(0, root_, -1, Tokens{1, 2, 3, 4});
   cache_.List(1, root_, 0, Tokens{5});
