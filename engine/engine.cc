@@ -10,13 +10,16 @@
 #include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "engine/admission/admission_tickets.h"
+#include "engine/admission/cache_ledger.h"
 #include "engine/admission/running_requests.h"
 #include "engine/admission/step_channel.h"
 #include "engine/admission/tenant_meters.h"
 #include "engine/engine_metrics.h"
 #include "engine/frontend/frontend.h"
 #include "engine/frontend/worker_pool.h"
+#include "engine/kv/kv_budget.h"
 #include "engine/make_engine.h"
+#include "engine/sharing/prefix_registry.h"
 #include "engine/step_loop.h"
 
 namespace quire::engine {
@@ -45,9 +48,10 @@ int64_t NumBytes(const ChatMessages& messages) {
   return bytes;
 }
 
+constexpr int64_t kBytesPerToken = 4;  // of English text
+
 // Returns about how many tokens the prompt has, before it is tokenized.
 int64_t EstimatedTokens(const GenerateParams& params) {
-  constexpr int64_t kBytesPerToken = 4;  // of English text
   const auto* ids = std::get_if<TokenIds>(&params.prompt);
   if (ids != nullptr) return std::ssize(*ids);
   return std::visit([](const auto& given) { return NumBytes(given); }, params.prompt) /
@@ -56,23 +60,56 @@ int64_t EstimatedTokens(const GenerateParams& params) {
 }
 
 // Returns the frontend's work for a request, in bytes of text. A token id counts as one byte.
-int64_t FrontendBytes(const GenerateParams& params) {
+int64_t FrontendBytes(const GenerateParams& params, const PrefixContent* prefix) {
   const auto size = [](const auto& given) { return NumBytes(given); };
   const int64_t prompt = std::visit(size, params.prompt);
   int64_t bytes = prompt;
+  if (prefix != nullptr && prefix->given.index() == params.prompt.index()) {
+    bytes += std::visit(size, prefix->given);
+  }
   // The prompt is tokenized again with each continuation that is text.
   for (const auto& given : params.continuations) bytes += prompt + std::visit(size, given);
   return bytes + std::ssize(params.sampling.allowed_token_ids) +
          std::ssize(params.stop.stop_token_ids);
 }
 
-class EngineImpl final : public SteppedEngine {
+// Returns the sizes of the KV groups, and what one sequence needs of each window.
+std::vector<LedgerGroup> LedgerGroups(const KvCache& cache, const StepLimits& limits) {
+  const BlockManagerConfig config =
+      BlockConfigFor(cache.groups(), limits.block_size, limits.max_tokens, limits.pipeline_depth);
+  std::vector<LedgerGroup> groups;
+  for (size_t g = 0; g < cache.groups().size(); ++g) {
+    const KvGroup& group = cache.groups()[g];
+    groups.push_back({.num_blocks = group.num_blocks,
+                      .for_one = g == 0 ? 0 : WindowBlocksPerSequence(group.pattern, config)});
+  }
+  return groups;
+}
+
+PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts) {
+  PrefixRegistryConfig config{.model = parts.model_info.name,
+                              .block_size = parts.limits.block_size};
+  std::vector<kernels::AttentionPattern> windows;
+  for (const KvGroup& group : parts.cache.groups()) {
+    config.bytes_per_block.push_back(parts.cache.shape().bytes_per_block(group));
+    if (config.bytes_per_block.size() > 1) windows.push_back(group.pattern);
+  }
+  config.blocks_of = [windows, block_size = config.block_size](int64_t num_tokens) {
+    return PinnedBlocks(windows, block_size, num_tokens);
+  };
+  return config;
+}
+
+class EngineImpl final : public SteppedEngine, private PrefixHost {
  public:
   EngineImpl(EngineParts parts, const EngineConfig& config);
   ~EngineImpl() override;
 
   absl::Status WarmUp() { return loop_.WarmUp(); }
-  void Start() { loop_.Start(); }
+  void Start() {
+    loop_.Start();
+    prefixes_.Start();
+  }
 
   absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
       GenerateParams params, std::shared_ptr<TokenSink> sink) override;
@@ -90,6 +127,7 @@ class EngineImpl final : public SteppedEngine {
                                                 bool add_generation_prompt) const override {
     return frontend_.ApplyChatTemplate(messages, add_generation_prompt);
   }
+  NamedPrefixes& prefixes() override { return prefixes_; }
   const ModelInfo& model_info() const override { return parts_.model_info; }
   const ServerInfo& server_info() const override { return parts_.server_info; }
   Stats stats() const override;
@@ -105,21 +143,38 @@ class EngineImpl final : public SteppedEngine {
   absl::Status WaitIdle(absl::Duration timeout) override;
   void FailAll(const absl::Status& status) override;
   bool RunFrontend() override { return workers_->RunOne(); }
-  bool Step() override { return loop_.Step(); }
+  bool Step() override {
+    prefixes_.RunTimers();
+    return loop_.Step();
+  }
 
  private:
   class Handle;
 
-  // Runs on a frontend thread.
+  absl::Status Compute(std::shared_ptr<Request> request, int64_t num_bytes) override;
+  void Cancel(const std::shared_ptr<Request>& request) override {
+    if (!request->cancelled.exchange(true, std::memory_order_acq_rel)) channel_.Notice(request);
+  }
+  void Unpin(uint64_t pin, std::function<void()> done) override {
+    channel_.Send(UnpinCommand{.pin = pin, .done = std::move(done)});
+  }
+
+  // Takes a request into the queue of the frontend. `num_tokens`: about the tokens of its prompt.
+  absl::Status Enqueue(const std::shared_ptr<Request>& request, int64_t num_bytes,
+                       int64_t num_tokens);
+  // Runs on a frontend thread. Returns the request's lease of the cache.
+  absl::StatusOr<CacheLease> Prepare(Request& request);
   void PrepareAndAdmit(AdmittedRequest admitted);
 
   EngineParts parts_;
   EngineMetrics metrics_;
+  CacheLedger ledger_;
   Frontend frontend_;
   AdmissionTickets tickets_;
   TenantMeters meters_;
   StepChannel channel_;
   RunningRequests running_;
+  PrefixRegistry prefixes_;
   StepLoop loop_;
   std::atomic<uint64_t> next_request_ = 1;
   std::unique_ptr<WorkerPool> workers_;  // the threads of the pool use everything above
@@ -147,6 +202,7 @@ class EngineImpl::Handle final : public SubmittedRequest {
 
 EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
     : parts_(std::move(parts)),
+      ledger_(LedgerGroups(parts_.cache, parts_.limits), config.max_pinned_share),
       frontend_(*parts_.tokenizer, parts_.chat_template.get(),
                 {.vocab_size = static_cast<int32_t>(parts_.model->config().vocab_size),
                  .max_model_len = parts_.limits.max_model_len,
@@ -154,13 +210,16 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
                  .cache_tokens = parts_.cache.groups()[0].num_blocks * parts_.limits.block_size,
                  .block_size = parts_.limits.block_size,
                  .max_num_seqs = static_cast<int32_t>(parts_.limits.max_seqs),
-                 .no_cache_window = WhyNoCacheWindow(parts_.model->config(), parts_.cache)}),
+                 .no_cache_window = WhyNoCacheWindow(parts_.model->config(), parts_.cache),
+                 .num_pinned_blocks = [this] { return ledger_.num_pinned(); }}),
       tickets_(config.max_queue),
+      prefixes_(PrefixConfigOf(parts_), frontend_, ledger_, *parts_.clock, *this),
       loop_(parts_, config, channel_, running_, metrics_),
       workers_(std::make_unique<WorkerPool>(config.frontend_threads, config.frontend_queue)) {}
 
 EngineImpl::~EngineImpl() {
   tickets_.StartDrain();
+  prefixes_.Stop();
   running_.CancelAll();
   // Runs the remaining work of the pool, which ends its requests or hands them to the step thread.
   // So the step thread must stop later.
@@ -181,32 +240,63 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
   auto request = std::make_shared<Request>();
   request->params = std::move(params);
   request->sink = std::move(sink);
-  request->arrival = parts_.clock->Now();
   request->deadline = parts_.clock->FromDate(request->params.deadline);
+  if (!request->params.prefix_name.empty()) {
+    auto prefix = prefixes_.Resolve(request->params.sched.tenant, request->params.prefix_name);
+    if (!prefix.ok()) return reject(prefix.status());
+    request->prefix = *std::move(prefix);
+  }
   if (request->params.request_id.empty()) {
     request->params.request_id =
         absl::StrCat("req-", next_request_.fetch_add(1, std::memory_order_relaxed));
   }
-  absl::StatusOr<AdmissionTicket> ticket =
-      tickets_.Reserve(request->params.sched.tenant, request->params.limits);
-  if (!ticket.ok()) return reject(ticket.status());
-  absl::StatusOr<TenantCharge> charge =
-      meters_.Charge(request->params.sched.tenant, request->params.limits,
-                     EstimatedTokens(request->params), request->arrival);
-  if (!charge.ok()) return reject(charge.status());
-  if (absl::Status status = running_.Insert(request); !status.ok()) return reject(status);
+  auto handle = std::make_shared<Handle>(request, channel_);
+  const absl::Status queued =
+      Enqueue(request, FrontendBytes(request->params, request->prefix.get()),
+              EstimatedTokens(request->params));
+  if (!queued.ok()) return reject(queued);
+  return handle;
+}
 
+absl::Status EngineImpl::Compute(std::shared_ptr<Request> request, int64_t num_bytes) {
+  return Enqueue(request, num_bytes, num_bytes / kBytesPerToken + 1);
+}
+
+absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_t num_bytes,
+                                 int64_t num_tokens) {
+  const std::string& tenant = request->params.sched.tenant;
+  const TenantLimits& limits = request->params.limits;
+  request->arrival = parts_.clock->Now();
+  ASSIGN_OR_RETURN(AdmissionTicket ticket, tickets_.Reserve(tenant, limits));
+  ASSIGN_OR_RETURN(TenantCharge charge,
+                   meters_.Charge(tenant, limits, num_tokens, request->arrival));
+  RETURN_IF_ERROR(running_.Insert(request));
   request->sink->SetOnRoom(
       [this, noticed = std::weak_ptr<const Request>(request)] { channel_.Notice(noticed); });
-  auto handle = std::make_shared<Handle>(request, channel_);
   // The target of a std::function must be copyable, and a ticket is not. So the ticket is shared.
   auto admitted = std::make_shared<AdmittedRequest>(AdmittedRequest{
-      .request = request, .ticket = *std::move(ticket), .charge = *std::move(charge)});
-  const absl::Status queued = RunOnFrontend(
-      FrontendBytes(request->params), [this, admitted] { PrepareAndAdmit(std::move(*admitted)); });
+      .request = request, .ticket = std::move(ticket), .charge = std::move(charge)});
+  absl::Status queued =
+      RunOnFrontend(num_bytes, [this, admitted] { PrepareAndAdmit(std::move(*admitted)); });
   // A request that is not there has had its Finish from FailAll.
-  if (!queued.ok() && running_.Erase(*request)) return reject(queued);
-  return handle;
+  return !queued.ok() && running_.Erase(*request) ? queued : absl::OkStatus();
+}
+
+absl::StatusOr<CacheLease> EngineImpl::Prepare(Request& request) {
+  if (request.pins != 0) {  // whose blocks count as pinned already
+    RETURN_IF_ERROR(prefixes_.Prepare(request));
+    return CacheLease();
+  }
+  RETURN_IF_ERROR(frontend_.Prepare(request));
+  const int32_t block_size = parts_.limits.block_size;
+  const auto prompt_len = static_cast<int64_t>(request.prompt_ids.size());
+  const int32_t n = request.params.sampling.n;
+  const int64_t need = request.cache_window.on()
+                           ? request.cache_window.MostHeld() * n / block_size
+                           : MostBlocks(block_size, prompt_len, request.max_tokens, n);
+  const int64_t shared =
+      request.prefix == nullptr ? 0 : std::ssize(request.prefix->ids) / block_size;
+  return ledger_.Admit(need, shared);
 }
 
 void EngineImpl::PrepareAndAdmit(AdmittedRequest admitted) {
@@ -216,10 +306,12 @@ void EngineImpl::PrepareAndAdmit(AdmittedRequest admitted) {
   absl::Status status = StillWanted(*request, parts_.clock->Now());
   if (status.ok()) {
     base::Interrupt interrupt([&] { return StillWanted(*request, parts_.clock->Now()); });
-    status = frontend_.Prepare(*request);
+    absl::StatusOr<CacheLease> prepared = Prepare(*request);
+    status = prepared.status();
+    if (prepared.ok()) admitted.lease = *std::move(prepared);
     if (!interrupt.status().ok()) {
       status = interrupt.status();
-    } else if (!status.ok()) {
+    } else if (!status.ok() && request->pins == 0) {
       metrics_.requests_rejected.Add(1);
     }
   }
@@ -266,6 +358,10 @@ Stats EngineImpl::stats() const {
               .blocks_free = metrics_.blocks_free.value(),
               .blocks_cached = metrics_.blocks_cached.value(),
               .blocks_held = metrics_.blocks_held.value(),
+              .blocks_pinned = metrics_.blocks_pinned.value(),
+              .prefixes = prefixes_.CountByState(),
+              .prefix_hits = metrics_.prefix_hits.value(),
+              .prefix_saved_tokens = metrics_.prefix_saved_tokens.value(),
               .prompt_tokens_computed = metrics_.prompt_tokens_computed.value(),
               .prompt_tokens_cached = metrics_.prompt_tokens_cached.value(),
               .generated_tokens = metrics_.generated_tokens.value(),

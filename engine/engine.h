@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 
 #include "engine/engine_info.h"
+#include "engine/request/named_prefixes.h"
 #include "engine/request/request.h"
 #include "engine/request/tenant_usage.h"
 
@@ -54,9 +55,10 @@ class Engine {
   virtual ~Engine() = default;
 
   // Accepts one request. Never blocks. After an error the sink is never called. The errors are
-  // NotFound (no such model), AlreadyExists (the owner already runs a request with this id),
-  // ResourceExhausted (too many requests wait, or a rate limit of the tenant is used up; see
-  // engine/request/retry_after.h) and Unavailable (the engine drains). Without an
+  // NotFound (no such model or prefix), AlreadyExists (the owner already runs a request with this
+  // id), ResourceExhausted (too many requests wait, or a rate limit of the tenant is used up; see
+  // engine/request/retry_after.h), FailedPrecondition (the prefix has failed) and Unavailable (the
+  // engine drains, or the prefix is not tokenized yet). Without an
   // error, sink->Finish is called exactly once, even if the frontend refuses the request
   // (InvalidArgument).
   virtual absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
@@ -80,6 +82,9 @@ class Engine {
   // Returns FailedPrecondition when the model has no template.
   virtual absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                         bool add_generation_prompt) const = 0;
+
+  // The named prefixes of this engine, which lives longer than any use of them.
+  virtual NamedPrefixes& prefixes() = 0;
 
   virtual const ModelInfo& model_info() const = 0;
   virtual const ServerInfo& server_info() const = 0;

@@ -45,6 +45,8 @@ struct EngineConfig {
   int32_t max_draft_tokens = -1;  // of a sequence in a step; 0: none; -1: 4 on the CPU, else 0
   int64_t max_model_len = 0;      // 0: the trained context
   int32_t max_queue = 1024;       // the most requests that may wait
+  // The part of the KV cache's blocks that named prefixes may hold, 0..1.
+  double max_pinned_share = 0.5;
   int64_t max_prompt_bytes = 4 << 20;
   int32_t frontend_threads = 2;
   int32_t frontend_queue = 256;
@@ -118,6 +120,10 @@ struct Stats {
   int64_t blocks_free = 0;
   int64_t blocks_cached = 0;
   int64_t blocks_held = 0;
+  int64_t blocks_pinned = 0;          // held by named prefixes, and perhaps by sequences as well
+  std::array<int64_t, 3> prefixes{};  // by PrefixState
+  int64_t prefix_hits = 0;            // requests that began with blocks of a named prefix
+  int64_t prefix_saved_tokens = 0;    // tokens that these requests did not compute
   int64_t prompt_tokens_computed = 0;
   int64_t prompt_tokens_cached = 0;
   int64_t generated_tokens = 0;

@@ -14,7 +14,8 @@ namespace quire::engine {
 struct EngineMetrics {
   base::Counter num_running;
   base::Counter num_preempted;  // preempted sequences that wait
-  base::Counter blocks_free, blocks_cached, blocks_held, cache_roots;
+  base::Counter blocks_free, blocks_cached, blocks_held, blocks_pinned, cache_roots;
+  base::Counter prefix_hits, prefix_saved_tokens;
   base::Counter kept_requests, kept_sequences, kept_outputs, kept_scores, kept_tenants;
   base::Counter prompt_tokens_computed, prompt_tokens_cached;
   base::Counter generated_tokens, scored_tokens, recomputed_tokens;

@@ -9,6 +9,7 @@ LiveRequest& LiveRequests::Add(AdmittedRequest admitted) {
   live.request = std::move(admitted.request);
   live.ticket = std::move(admitted.ticket);
   live.charge = std::move(admitted.charge);
+  live.lease = std::move(admitted.lease);
   ++num_unstarted_;
   live.first_id = next_sequence_id_;
   live.num_left = live.request->params.sampling.n;
@@ -29,6 +30,16 @@ void LiveRequests::NoteScheduled(const Sequence& sequence, absl::Time now) {
   --num_unstarted_;
   live.ticket.Release();
   live.summary.usage.cached_tokens = sequence.num_cached;
+  live.summary.usage.prefix_tokens = sequence.num_prefix;
+  if (sequence.num_prefix > 0) {
+    PrefixContent::Use& use = live.request->prefix->use;
+    use.last_hit_ns.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
+    use.hits.fetch_add(1, std::memory_order_relaxed);
+    use.saved_tokens.fetch_add(static_cast<uint64_t>(sequence.num_prefix),
+                               std::memory_order_relaxed);
+    metrics_.prefix_hits.Add(1);
+    metrics_.prefix_saved_tokens.Add(sequence.num_prefix);
+  }
   live.summary.timings.queue = now - live.request->arrival;
 }
 

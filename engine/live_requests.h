@@ -24,6 +24,7 @@ struct LiveRequest {
   std::shared_ptr<Request> request;
   AdmissionTicket ticket;  // released when the request first runs
   TenantCharge charge;     // settled when the request has ended
+  CacheLease lease;        // released when the request has ended
   SequenceId first_id = 0;
   int32_t num_left = 0;  // samples that have not ended
   bool forked = false;   // each sample is a sequence of its own

@@ -169,6 +169,12 @@ void StepLoop::Take(FlushCommand flush, absl::Time) {
   flushes_.push_back({.command = std::move(flush), .num_left = std::max(num_left, int64_t{0})});
 }
 
+void StepLoop::Take(UnpinCommand unpin, absl::Time) {
+  scheduler_.Unpin(unpin.pin);
+  UpdateMetrics();
+  std::move(unpin.done)();
+}
+
 // Every step frees a bounded number of blocks, so that streams go on during a flush.
 void StepLoop::FlushSome() {
   if (flushes_.empty()) return;
@@ -259,6 +265,10 @@ void StepLoop::OutputEntry(const StepPlan& plan, int32_t index, size_t first, si
   live.forked = live.forked || entry.num_samples > 0;
   for (size_t row = OutputPrompt(live, first, end); row < end; ++row) {
     const RowWork& work = result_.works[row];
+    if (work.kind == RowWork::Kind::kCheck) {
+      OutputCheck(live, row);
+      continue;
+    }
     if (!work.draws()) {
       scores_.Add(*live.request, work.sample, work.index, std::move(result_.rows[row]));
       continue;
@@ -272,6 +282,17 @@ void StepLoop::OutputEntry(const StepPlan& plan, int32_t index, size_t first, si
     }
   }
   if (live.request->is_scoring()) OutputScores(plan, index, now);
+}
+
+void StepLoop::OutputCheck(LiveRequest& live, size_t row) {
+  const absl::Status status = result_.rows[row].status();
+  if (status.ok()) {
+    sampled_.tokens.push_back({.finish_reason = FinishReason::kStop});
+    return;
+  }
+  live.status = WithCause(status, result_.works[row].entry);
+  sampled_.tokens.push_back(
+      {.finish_reason = FinishReason::kAbort, .is_void = absl::IsInternal(status)});
 }
 
 size_t StepLoop::OutputPrompt(LiveRequest& live, size_t first, size_t end) {
@@ -385,7 +406,15 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
         live.request->sink->Put(output_.Cut(sequence.id + k, FinishReason::kAbort).delta);
       }
       output_.Remove(sequence.id + k);
-      metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)].Add(1);
+      if (live.request->pins == kNoPin) {
+        metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)].Add(1);
+      }
+    }
+    if (live.request->pins != kNoPin && end.cause == EndCause::kFinished &&
+        !blocks_.IsPinned(live.request->pins)) {
+      live.status = absl::ResourceExhaustedError(
+          "the prefix was computed, but the layers with a window have no room to keep it: try "
+          "later");
     }
     if (end.cause != EndCause::kFinished) {
       if (live.status.ok()) live.status = EndStatus(end.cause);
@@ -417,6 +446,7 @@ void StepLoop::UpdateMetrics() {
   metrics_.blocks_free.Set(blocks.num_free);
   metrics_.blocks_cached.Set(blocks.num_cached);
   metrics_.blocks_held.Set(blocks.num_held);
+  metrics_.blocks_pinned.Set(blocks.num_pinned);
   metrics_.cache_roots.Set(blocks.num_roots);
   metrics_.kept_requests.Set(live_.size());
   metrics_.kept_sequences.Set(scheduler.num_waiting + scheduler.num_running);

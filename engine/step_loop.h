@@ -70,6 +70,7 @@ class StepLoop {
   void TakeCommands(absl::Time now);
   void Take(AdmittedRequest admitted, absl::Time now);
   void Take(FlushCommand flush, absl::Time now);
+  void Take(UnpinCommand unpin, absl::Time now);
   void Reconsider(const LiveRequest& live, absl::Time now);
   void FlushSome();
   void Submit(StepPlan plan, absl::Time now);
@@ -92,6 +93,8 @@ class StepLoop {
   // Takes the scores of an entry of a scoring request from scores_, and queues the continuations
   // that have ended. Called once all rows of the entry are in scores_.
   void OutputScores(const StepPlan& plan, int32_t index, absl::Time now);
+  // Takes the verdict on a prompt to pin, from the work of its last row.
+  void OutputCheck(LiveRequest& live, size_t row);
   // Returns `status`, the error of a plan entry. If it is Internal and the K or V of the entry are
   // not finite, adds that cause to the message.
   absl::Status WithCause(const absl::Status& status, int32_t entry) const;

@@ -20,6 +20,12 @@ void StepChannel::Admit(AdmittedRequest admitted) {
   work_.NotifyOne();
 }
 
+void StepChannel::Send(UnpinCommand command) {
+  base::MutexLock lock(mu_);
+  commands_.emplace_back(std::move(command));
+  work_.NotifyOne();
+}
+
 void StepChannel::Send(FlushCommand command) {
   if (num_commands_.fetch_add(1, std::memory_order_relaxed) >= max_commands_) {
     num_commands_.fetch_sub(1, std::memory_order_relaxed);

@@ -9,12 +9,15 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
 
 #include "base/mutex.h"
 #include "engine/admission/admission_tickets.h"
+#include "engine/admission/cache_ledger.h"
 #include "engine/admission/completion.h"
 #include "engine/admission/tenant_meters.h"
+#include "engine/kv/cache_roots.h"
 #include "engine/request/request.h"
 
 namespace quire::engine {
@@ -41,6 +44,7 @@ struct AdmittedRequest {
   std::shared_ptr<Request> request;
   AdmissionTicket ticket;
   TenantCharge charge = {};
+  CacheLease lease = {};
 };
 
 // Makes the prefix cache forget its contents. The answer is the number of blocks freed.
@@ -49,7 +53,14 @@ struct FlushCommand {
   CommandPlace place = {};  // filled in by the channel
 };
 
-using StepCommand = std::variant<AdmittedRequest, FlushCommand>;
+// Ends the pin of a named prefix. There is at most one for each pin, so it takes no place and is
+// never refused.
+struct UnpinCommand {
+  PinId pin = kNoPin;
+  absl::AnyInvocable<void() &&> done;  // called on the step thread; must not wait
+};
+
+using StepCommand = std::variant<AdmittedRequest, FlushCommand, UnpinCommand>;
 
 // Any thread may send commands. The step thread takes them in the order in which they were sent.
 // Tickets bound the number of requests. max_commands bounds the number of other commands that are
@@ -67,6 +78,7 @@ class StepChannel {
   // Hands a command over and wakes the step thread. If max_commands commands are not complete, the
   // command is completed at once with ResourceExhausted.
   void Send(FlushCommand command);
+  void Send(UnpinCommand command);
 
   // Asks the step thread to reconsider this request, because the request was cancelled or its sink
   // has room.

@@ -63,7 +63,9 @@ absl::Status Frontend::Prepare(Request& request) const {
   }
   request.allowed_ids = kernels::TokenSet(params.sampling.allowed_token_ids, limits_.vocab_size);
   request.stop_ids = kernels::TokenSet(params.stop.stop_token_ids, limits_.vocab_size);
-  ASSIGN_OR_RETURN(const std::optional<PromptText> prompt, FillPrompt(request));
+  ASSIGN_OR_RETURN(const std::optional<PromptText> prompt, request.prefix == nullptr
+                                                               ? FillPrompt(request)
+                                                               : FillPromptAfterPrefix(request));
   RETURN_IF_ERROR(FillContinuations(request, prompt));
   RETURN_IF_ERROR(ResolveCacheWindow(request));
   RETURN_IF_ERROR(ResolveLengths(request));
@@ -250,15 +252,29 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
     return absl::OkStatus();
   }
   // The samples of one request must be able to run side by side.
-  const int64_t cache_left =
-      MaxNewTokens(limits_.cache_tokens / limits_.block_size, limits_.block_size, prompt_len, n);
+  const int64_t num_blocks = limits_.cache_tokens / limits_.block_size;
+  const auto left_of = [&](int64_t blocks) {
+    return MaxNewTokens(blocks, limits_.block_size, prompt_len, n);
+  };
+  const int64_t cache_left = left_of(num_blocks);
   const int64_t wanted = given.value_or(1);
   if (wanted > cache_left) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: want prompt + max_tokens x n to fit the KV cache of %d tokens, got %d + %d x %d",
         given.has_value() ? field : "prompt", limits_.cache_tokens, prompt_len, wanted, n));
   }
-  request.max_tokens = static_cast<int32_t>(given.value_or(std::min(context_left, cache_left)));
+  // The blocks of named prefixes stay. Those of its own prefix serve the request.
+  const int64_t pinned = limits_.num_pinned_blocks ? limits_.num_pinned_blocks() : 0;
+  const int64_t shared =
+      request.prefix == nullptr ? 0 : std::ssize(request.prefix->ids) / limits_.block_size;
+  const int64_t left_now = left_of(num_blocks - std::max(int64_t{0}, pinned - shared));
+  if (wanted > left_now) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s: want prompt + max_tokens x n to fit what named prefixes leave of the "
+        "KV cache of %d blocks, of which they hold %d, got %d + %d x %d tokens",
+        given.has_value() ? field : "prompt", num_blocks, pinned, prompt_len, wanted, n));
+  }
+  request.max_tokens = static_cast<int32_t>(given.value_or(std::min(context_left, left_now)));
   return absl::OkStatus();
 }
 

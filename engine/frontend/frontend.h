@@ -4,10 +4,13 @@
 // tokenizes and validates.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,6 +31,8 @@ struct FrontendLimits {
   int32_t max_num_seqs = 0;
   // The reason why no request may have a cache window. Empty if requests may have one.
   std::string no_cache_window;
+  // Returns the number of blocks that named prefixes hold now. If empty, they hold none.
+  std::function<int64_t()> num_pinned_blocks = {};
 };
 
 // The most tokens, prompt and output together, of a request with a cache window. The ids of all
@@ -43,15 +48,26 @@ class Frontend {
            const FrontendLimits& limits)
       : tokenizer_(tokenizer), chat_(chat), limits_(limits) {}
 
-  // Fills the members of `request` that follow from its params. Sets sampling.n of a scoring
-  // request to the number of continuations. An InvalidArgument names the field and says what is
-  // wanted.
+  // Fills the members of `request` that follow from its params and, if it has one, its prefix. Sets
+  // sampling.n of a scoring request to the number of continuations. An InvalidArgument names the
+  // field and says what is wanted.
   //
   // The text of a continuation is tokenized together with the text of the prompt. The tokens of the
   // prompt are then removed from the front. The continuation is refused if the joint text does not
   // begin with the tokens of the prompt. After a prompt of token ids, the text is tokenized by
   // itself, without special tokens.
+  //
+  // The prompt of a request with a prefix follows the prefix. A text is tokenized together with the
+  // prefix's text, and messages are rendered together with the prefix's messages. The tokens must
+  // then begin with those of the prefix. Token ids follow any prefix. ResourceExhausted: named
+  // prefixes hold too many blocks now.
   absl::Status Prepare(Request& request) const;
+
+  // Returns the token ids of a named prefix. Those of messages are the ones with which the template
+  // begins whatever message comes next. InvalidArgument if there are none, or more than a prompt
+  // may have.
+  absl::StatusOr<TokenIds> EncodePrefix(
+      const std::variant<std::string, TokenIds, ChatMessages>& given) const;
 
   // Tokenizes `text`. Returns InvalidArgument if the text is longer than max_prompt_bytes.
   absl::StatusOr<std::vector<text::EncodedToken>> Encode(std::string_view text,
@@ -79,6 +95,11 @@ class Frontend {
     text::EncodeOptions options;
   };
   absl::StatusOr<std::optional<PromptText>> FillPrompt(Request& request) const;
+  // FillPrompt for a request with a prefix.
+  absl::StatusOr<std::optional<PromptText>> FillPromptAfterPrefix(Request& request) const;
+  // Returns InvalidArgument that says where `whole`, the tokens of `text`, parts from the prefix.
+  absl::Status PartsFromPrefix(const Request& request, std::string_view text,
+                               std::span<const text::EncodedToken> whole) const;
   void FillEcho(Request& request) const;
   absl::Status FillContinuations(Request& request, const std::optional<PromptText>& prompt) const;
   absl::StatusOr<TokenIds> EncodeContinuation(const std::string& field, const std::string& text,

@@ -44,6 +44,11 @@ int64_t MaxNewTokens(int64_t num_blocks, int32_t block_size, int64_t prompt_len,
   return (shared + own) * block_size - prompt_len;
 }
 
+int64_t MostBlocks(int32_t block_size, int64_t prompt_len, int64_t num_new, int32_t n) {
+  const int64_t shared = n > 1 ? prompt_len / block_size : 0;
+  return shared + n * (base::CeilDiv(prompt_len + num_new, block_size) - shared);
+}
+
 BlockManager::BlockManager(const BlockManagerConfig& config)
     : config_(config),
       block_size_(config.block_size),

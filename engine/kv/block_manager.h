@@ -40,6 +40,11 @@ struct BlockManagerConfig {
 int64_t WindowBlocksPerSequence(const kernels::AttentionPattern& pattern,
                                 const BlockManagerConfig& config);
 
+// Returns the blocks that a pin of `num_tokens` tokens holds: those of group 0, and then the parts
+// in each window.
+std::vector<int64_t> PinnedBlocks(std::span<const kernels::AttentionPattern> windows,
+                                  int32_t block_size, int64_t num_tokens);
+
 struct CacheAccess {
   bool read = true;   // the sequence may start from blocks that others computed
   bool write = true;  // others may start from blocks that the sequence computed
@@ -89,6 +94,10 @@ std::string CacheRootKey(std::string_view model, std::string_view adapter, std::
 // later block belongs to one sample. The result is below 1 when not even one new token fits. Within
 // this limit a sequence that runs alone can always finish.
 int64_t MaxNewTokens(int64_t num_blocks, int32_t block_size, int64_t prompt_len, int32_t n);
+
+// Returns the number of blocks that `n` samples of one prompt, each with `num_new` new tokens, hold
+// at the most: the least num_blocks for which MaxNewTokens allows num_new.
+int64_t MostBlocks(int32_t block_size, int64_t prompt_len, int64_t num_new, int32_t n);
 
 // An example of the life of a sequence:
 //

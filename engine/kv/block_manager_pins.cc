@@ -10,6 +10,16 @@
 
 namespace quire::engine {
 
+std::vector<int64_t> PinnedBlocks(std::span<const kernels::AttentionPattern> windows,
+                                  int32_t block_size, int64_t num_tokens) {
+  const int64_t end = base::CeilDiv(num_tokens, block_size);
+  std::vector<int64_t> blocks{end};
+  for (const kernels::AttentionPattern& pattern : windows) {
+    blocks.push_back(end - pattern.FirstKey((end - 1) * block_size) / block_size);
+  }
+  return blocks;
+}
+
 RootId BlockManager::AcquireRoot(std::string_view root_key, PinId on, const Pinned** pinned) {
   CacheRoots& roots = store_.cache().roots();
   *pinned = nullptr;

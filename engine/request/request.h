@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 
 #include "engine/request/cache_window.h"
+#include "engine/request/prefix_content.h"
 #include "engine/request/sampling_params.h"
 #include "engine/request/tenant_limits.h"
 #include "engine/request/token_sink.h"
@@ -41,6 +42,9 @@ struct GenerateParams {
   bool answers_at_once = false;  // the answer is one message, kept in memory until the end
   CacheParams cache;
   SchedParams sched;
+  // The named prefix after which the prompt follows; empty: none. A text is tokenized together with
+  // the prefix's, and messages are rendered after the prefix's. Token ids follow its ids.
+  std::string prefix_name;
   TenantLimits limits;                           // the limits of sched.tenant
   absl::Time deadline = absl::InfiniteFuture();  // by the wall clock
 };
@@ -49,7 +53,11 @@ struct GenerateParams {
 // thread share it, so the frontend is the last to change any member but `cancelled`.
 struct Request {
   GenerateParams params;
-  TokenIds prompt_ids;
+  std::shared_ptr<const PrefixContent> prefix;  // of params.prefix_name; null: none
+  // If not 0, this is the engine's own request for a named prefix: it computes prompt_ids and pins
+  // them under this id. No token is drawn.
+  uint64_t pins = 0;
+  TokenIds prompt_ids;      // those of the prefix first
   std::string prompt_text;  // for echo
   // The bytes of an unfinished character at the end of a prompt echoed from token ids. The output
   // may complete it.

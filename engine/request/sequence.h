@@ -25,6 +25,7 @@ struct Sequence {
   std::vector<int32_t> tokens;  // the prompt, then sampled tokens; committed ones only
   int64_t num_computed = 0;     // leading tokens whose K and V are in the cache
   int64_t num_cached = 0;       // prompt tokens taken from the prefix cache, not computed
+  int64_t num_prefix = 0;       // those of num_cached that the named prefix has
   int64_t num_recomputed = 0;   // tokens computed again after preemptions
   int32_t num_preemptions = 0;
 

@@ -27,6 +27,7 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;  // generated in all samples, or scored in all continuations
   int64_t cached_tokens = 0;      // prompt tokens taken from the cache, not computed
+  int64_t prefix_tokens = 0;      // those of cached_tokens that came from the named prefix
   int64_t recomputed_tokens = 0;  // tokens computed again after preemptions
   int64_t num_preemptions = 0;
 };

@@ -43,6 +43,14 @@ void ListScores(const RowWork& first, const StepPlanEntry& entry, std::vector<Ro
   }
 }
 
+void ListCheck(const RowWork& first, const StepPlanEntry& entry, std::vector<RowWork>& works) {
+  if (entry.num_logit_rows == 0) return;
+  RowWork work = first;
+  work.kind = RowWork::Kind::kCheck;
+  work.given = entry.sequence->tokens.back();  // any token will do
+  works.push_back(work);
+}
+
 void ListDraws(const RowWork& first, int32_t first_token, const StepPlan& plan,
                const StepPlanEntry& entry, std::vector<RowWork>& works) {
   RowWork work = first;
@@ -71,7 +79,9 @@ int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
   for (const StepPlanEntry& entry : plan.entries) {
     const Request& request = *entry.sequence->request;
     if (request.params.output.prompt_logprobs) ListPrompt(first, entry, works);
-    if (request.is_scoring()) {
+    if (request.pins != 0) {
+      ListCheck(first, entry, works);
+    } else if (request.is_scoring()) {
       ListScores(first, entry, works);
     } else {
       ListDraws(first, num_tokens, plan, entry, works);

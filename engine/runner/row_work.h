@@ -18,6 +18,7 @@ struct RowWork {
     kVerify,  // a token is drawn and compared with the drafted token `given`
     kPrompt,  // the log-probability of a token of the prompt is computed
     kScore,   // the log-probability of a token of a continuation is computed
+    kCheck,   // the row of a prompt to pin, which is a distribution if K and V are sound
   };
   Kind kind = Kind::kDraw;
   int32_t entry = 0;   // index in StepPlan::entries

@@ -42,9 +42,10 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   auto group = std::make_shared<Group>();
   group->request = request;
   const GenerateParams& params = request->params;
+  group->on = request->prefix == nullptr ? kNoPin : request->prefix->pin;
   group->root_key = absl::StrCat(cache_epoch_, ":",
                                  CacheRootKey(config_.model, /*adapter=*/"", params.sched.tenant,
-                                              params.cache.part, params.cache.salt));
+                                              params.cache.part, params.cache.salt, group->on));
   group->tenant = shares_.Enter(params.sched.tenant, params.limits.share);
   // An unbounded stream reserves only its window in advance.
   const CacheWindow& window = request->cache_window;
@@ -218,6 +219,11 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
       state.is_void = std::ranges::any_of(tokens, &SampledToken::is_void);
       if (!state.is_void) {
         blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(sequence.num_computed));
+        const PinId pin = state.request().pins;
+        if (pin != kNoPin && sequence.num_computed == sequence.prompt_len()) {
+          // Without its parts in a window, or places for them, the prompt is not pinned.
+          blocks_.TryPin(pin, state.group->root_key, sequence.tokens);
+        }
       }
     }
     if (tokens.empty()) continue;
@@ -286,7 +292,9 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
     return;
   }
   std::vector<int32_t>& tokens = state.sequence->tokens;
-  if (const TokenIds* continuation = state.continuation(); continuation == nullptr) {
+  if (state.request().pins != kNoPin) {
+    // The token was a verdict.
+  } else if (const TokenIds* continuation = state.continuation(); continuation == nullptr) {
     tokens.push_back(token.id);
     ++stats_.generated_tokens;
   } else if (token.finish_reason == FinishReason::kNone) {
@@ -300,6 +308,11 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
   if (token.finish_reason != FinishReason::kNone) {
     finished.push_back(End(state, token.finish_reason, EndCause::kFinished));
   }
+}
+
+void Scheduler::Unpin(PinId pin) {
+  blocks_.Unpin(pin);
+  no_start_until_ = 0;
 }
 
 void Scheduler::Recycle(StepPlan plan) {

@@ -139,6 +139,10 @@ inline constexpr int32_t kMostPasses = 8;
 // shorter, and rarer if no token was right. After a draft without a wrong token they get longer.
 // The tokens of a sequence are those that it would have without drafts.
 //
+// A request with Request::pins computes its prompt and draws nothing. The token of its last row is
+// only a verdict: whether K and V are sound. If they are, Complete() commits the prompt, pins it
+// and ends the sequence, in this order, so that no block is evictable in between.
+//
 // Uses no tensors and no device; the time is an argument. Not thread-safe; lives on the step
 // thread.
 class Scheduler {
@@ -172,6 +176,8 @@ class Scheduler {
   // Sequences added from now on find no cached block of earlier sequences. The blocks of earlier
   // sequences stay in the cache until they are evicted or freed.
   void ForgetCached() { ++cache_epoch_; }
+  // Ends the pin of a named prefix. Sequences that run on it keep its blocks.
+  void Unpin(PinId pin);
   // To be called when the request of the sequence was cancelled, or when its sink has room again.
   // If the request was cancelled, ends a waiting sequence. If the sink has room, lets a stalled
   // waiting sequence take its turn again. Without this call, the scheduler would notice either
@@ -237,7 +243,7 @@ class Scheduler {
   void FindTogether(const State& first);
   int64_t NumUncached(State& state);
   bool TryStart(State& state, absl::Time now);
-  bool StartBlocks(State& state, int64_t* num_cached);
+  bool StartBlocks(State& state, BlockManager::StartResult* start);
 
   // After a step.
   InFlight& OldestInFlight(const StepPlan& plan);

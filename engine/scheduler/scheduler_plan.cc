@@ -353,7 +353,8 @@ int64_t Scheduler::NumUncached(State& state) {
     state.num_uncached_in = num_schedules_;
     state.num_uncached = state.num_tokens();
     if (!state.request().params.cache.bypass_read) {
-      state.num_uncached -= blocks_.NumCached(state.group->root_key, state.sequence->tokens);
+      state.num_uncached -=
+          blocks_.NumCached(state.group->root_key, state.sequence->tokens, state.group->on);
     }
   }
   return state.num_uncached;
@@ -378,10 +379,10 @@ Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
 
 bool Scheduler::TryStart(State& state, absl::Time now) {
   if (num_schedules_ < no_start_until_ && blocks_.room() <= no_start_below_) return false;
-  int64_t num_cached = 0;
+  BlockManager::StartResult start;
   while (true) {
     const bool has_place = num_places_ + state.num_samples() <= config_.max_num_seqs;
-    if (has_place && StartBlocks(state, &num_cached)) break;
+    if (has_place && StartBlocks(state, &start)) break;
     // Preempts a stalled sequence. But if only blocks are lacking, and released blocks will become
     // available when the step in flight completes, no sequence is preempted.
     State* stalled = has_place && blocks_.AnyQuarantined() ? nullptr : PickStalled();
@@ -396,11 +397,13 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   InsertRunning(state);
 
   Sequence& sequence = *state.sequence;
+  const int64_t num_cached = start.num_cached;
   // Counts only the cached prompt tokens that this sequence never computed or found cached before.
   const int64_t saved = std::min(num_cached, sequence.prompt_len()) -
                         std::min(state.num_known, sequence.prompt_len());
   if (saved > 0) {
     sequence.num_cached += saved;
+    sequence.num_prefix = std::max(sequence.num_prefix, start.num_pinned);
     stats_.prompt_tokens_cached += saved;
   }
   sequence.num_computed = num_cached;
@@ -424,7 +427,7 @@ Scheduler::State* Scheduler::PickStalled() const {
 
 // Starts the sequence in the cache and takes all blocks of its context up to its first shift.
 // Returns false if too few blocks would then be available for running sequences.
-bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
+bool Scheduler::StartBlocks(State& state, BlockManager::StartResult* start) {
   const CacheParams& cache = state.request().params.cache;
   const CacheAccess access{.read = !cache.bypass_read && state.first_row() != 0,
                            .write = !cache.bypass_write};
@@ -446,8 +449,8 @@ bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
   const int64_t spare =
       alone ? 0 : 1 + config_.headroom_blocks * static_cast<int64_t>(running_.size());
   for (const bool allow_copy : {true, false}) {
-    *num_cached =
-        blocks_.StartSequence(id, state.group->root_key, lookup, access, allow_copy).num_cached;
+    *start = blocks_.StartSequence(id, state.group->root_key, lookup, access, allow_copy,
+                                   state.group->on);
     if (blocks_.CanGrow(id, num_tokens, spare)) {
       QUIRE_CHECK(blocks_.TryGrow(id, num_tokens));
       return true;
@@ -455,7 +458,7 @@ bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
     blocks_.Release(id);
     // The source of the copy may be the very block that is lacking. So the start is tried again
     // without a copy.
-    if (!alone || *num_cached % blocks_.block_size() == 0) return false;
+    if (!alone || start->num_cached % blocks_.block_size() == 0) return false;
   }
   return false;
 }

@@ -20,6 +20,7 @@ namespace quire::engine {
 struct Scheduler::Group {
   std::shared_ptr<Request> request;
   std::string root_key;  // key of a root of the prefix cache
+  PinId on = kNoPin;     // the pin of its named prefix
   TenantShares::TenantId tenant = -1;
   int32_t num_left = 0;          // sequences that have not ended
   int32_t deltas_in_flight = 0;  // deltas that steps in flight will put into the sink

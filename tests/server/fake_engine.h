@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -64,6 +65,8 @@ class FakeEngine : public engine::Engine {
                                          bool skip_special_tokens) const override;
   absl::StatusOr<std::string> ApplyChatTemplate(const engine::ChatMessages& messages,
                                                 bool add_generation_prompt) const override;
+  // No test of a server asks for prefixes.
+  engine::NamedPrefixes& prefixes() override { std::abort(); }
   const engine::ModelInfo& model_info() const override { return model_info_; }
   const engine::ServerInfo& server_info() const override { return server_info_; }
   engine::Stats stats() const override;

@@ -1,0 +1,82 @@
+#include "engine/admission/cache_ledger.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+#include "base/check.h"
+
+namespace quire::engine {
+
+CacheLease& CacheLease::operator=(CacheLease&& other) noexcept {
+  if (this == &other) return *this;
+  Release();
+  ledger_ = std::exchange(other.ledger_, nullptr);
+  need_ = other.need_;
+  return *this;
+}
+
+void CacheLease::Release() {
+  CacheLedger* const ledger = std::exchange(ledger_, nullptr);
+  if (ledger == nullptr) return;
+  base::MutexLock lock(ledger->mu_);
+  ledger->needs_.erase(need_);
+}
+
+CacheLedger::CacheLedger(std::vector<LedgerGroup> groups, double max_pinned_share)
+    : groups_(std::move(groups)), max_pinned_share_(max_pinned_share), pinned_(groups_.size()) {}
+
+absl::Status CacheLedger::Pin(std::span<const int64_t> blocks) {
+  QUIRE_CHECK(blocks.size() == groups_.size()) << blocks.size() << " KV groups";
+  base::MutexLock lock(mu_);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const LedgerGroup& group = groups_[g];
+    const auto share = static_cast<int64_t>(max_pinned_share_ * group.num_blocks);
+    const int64_t most = std::min(share, group.num_blocks - group.for_one);
+    const char* const of = g == 0 ? "blocks" : "blocks of a window";
+    if (blocks[g] > most) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("prefix: want at most %d %s (max_pinned_share %g of %d), got %d", most,
+                          of, max_pinned_share_, group.num_blocks, blocks[g]));
+    }
+    if (pinned_[g] + blocks[g] > most) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "prefix: %d %s wanted, %d are pinned, and %d may be (max_pinned_share %g of %d)",
+          blocks[g], of, pinned_[g], most, max_pinned_share_, group.num_blocks));
+    }
+  }
+  const int64_t largest = needs_.empty() ? 0 : *needs_.rbegin();
+  const int64_t left = groups_[0].num_blocks - pinned_[0] - blocks[0];
+  if (largest > left) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "prefix: %d blocks wanted, %d are pinned, and a running request may need %d of %d",
+        blocks[0], pinned_[0], largest, groups_[0].num_blocks));
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) pinned_[g] += blocks[g];
+  return absl::OkStatus();
+}
+
+void CacheLedger::Unpin(std::span<const int64_t> blocks) {
+  base::MutexLock lock(mu_);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    pinned_[g] -= blocks[g];
+    QUIRE_CHECK(pinned_[g] >= 0) << pinned_[g] << " blocks pinned";
+  }
+}
+
+absl::StatusOr<CacheLease> CacheLedger::Admit(int64_t need, int64_t shared) {
+  base::MutexLock lock(mu_);
+  if (need - shared > groups_[0].num_blocks - pinned_[0]) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the request may need %d blocks of the KV cache, but named prefixes hold %d of %d", need,
+        pinned_[0], groups_[0].num_blocks));
+  }
+  return CacheLease(this, needs_.insert(need));
+}
+
+int64_t CacheLedger::num_pinned() const {
+  base::MutexLock lock(mu_);
+  return pinned_[0];
+}
+
+}  // namespace quire::engine

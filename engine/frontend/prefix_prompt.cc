@@ -1,0 +1,160 @@
+// The functions of Frontend for named prefixes: the seam between the tokens of a prefix and those
+// of what follows.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "base/status_macros.h"
+#include "engine/frontend/frontend.h"
+
+namespace quire::engine {
+namespace {
+
+// Messages that may come next. What the template writes before both, it writes before every message
+// of a user.
+constexpr const char* kNextMessages[] = {"x", "7 y"};
+
+constexpr size_t kShownBytes = 40;
+
+TokenIds Ids(std::span<const text::EncodedToken> tokens) {
+  TokenIds ids;
+  ids.reserve(tokens.size());
+  for (const text::EncodedToken& token : tokens) ids.push_back(token.id);
+  return ids;
+}
+
+bool BeginsWith(std::span<const text::EncodedToken> tokens, const TokenIds& ids) {
+  return tokens.size() >= ids.size() &&
+         std::equal(ids.begin(), ids.end(), tokens.begin(),
+                    [](int32_t id, const text::EncodedToken& token) { return id == token.id; });
+}
+
+std::string Shown(std::string_view text) {
+  return absl::StrCat("\"", absl::Utf8SafeCHexEscape(std::string(text.substr(0, kShownBytes))),
+                      "\"");
+}
+
+}  // namespace
+
+absl::StatusOr<TokenIds> Frontend::EncodePrefix(
+    const std::variant<std::string, TokenIds, ChatMessages>& given) const {
+  const GenerateParams params;  // a prefix is a prompt without special wishes
+  TokenIds ids;
+  if (const TokenIds* taken = std::get_if<TokenIds>(&given)) {
+    RETURN_IF_ERROR(CheckPromptLength(params, std::ssize(*taken)));
+    RETURN_IF_ERROR(CheckTokenIds("token_ids", *taken));
+    ids = *taken;
+  } else if (const std::string* text = std::get_if<std::string>(&given)) {
+    RETURN_IF_ERROR(CheckFits("text", params, std::ssize(*text)));
+    ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, Encode(*text, {}));
+    ids = Ids(tokens);
+  } else {
+    const auto& messages = std::get<ChatMessages>(given);
+    const auto encode = [&](std::string_view rendered) -> absl::StatusOr<TokenIds> {
+      RETURN_IF_ERROR(CheckFits("chat", params, std::ssize(rendered)));
+      ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
+                       Encode(rendered, {.add_special_tokens = false}));
+      return Ids(tokens);
+    };
+    const auto keep_common = [&](const TokenIds& other) {
+      const auto length = std::min(ids.size(), other.size());
+      ids.erase(std::mismatch(ids.begin(), ids.begin() + length, other.begin()).first, ids.end());
+    };
+    for (const char* next : kNextMessages) {
+      ChatMessages more = messages;
+      more.push_back({.role = "user", .content = next});
+      ASSIGN_OR_RETURN(const std::string rendered,
+                       ApplyChatTemplate(more, /*add_generation_prompt=*/true));
+      ASSIGN_OR_RETURN(TokenIds others, encode(rendered));
+      if (next == kNextMessages[0]) {
+        ids = std::move(others);
+      } else {
+        keep_common(others);
+      }
+    }
+    // The next message may be no user's. Many templates refuse messages that end with a system's.
+    if (const auto alone = ApplyChatTemplate(messages, /*add_generation_prompt=*/false);
+        alone.ok()) {
+      ASSIGN_OR_RETURN(const TokenIds others, encode(*alone));
+      keep_common(others);
+    }
+  }
+  RETURN_IF_ERROR(CheckTokenIds("prefix: tokens", ids));
+  RETURN_IF_ERROR(CheckPromptLength(params, std::ssize(ids)));
+  if (ids.empty()) {
+    return absl::InvalidArgumentError(
+        "prefix: want at least one token that stays the same whatever follows, got none");
+  }
+  return ids;
+}
+
+absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPromptAfterPrefix(
+    Request& request) const {
+  const GenerateParams& params = request.params;
+  const PrefixContent& prefix = *request.prefix;
+  const bool is_owner = prefix.tenant == params.sched.tenant;
+  if (!is_owner && (params.output.echo || params.output.prompt_logprobs)) {
+    return absl::PermissionDeniedError(
+        "output.echo and output.prompt_logprobs: only the owner of the prefix may read it");
+  }
+  if (const TokenIds* ids = std::get_if<TokenIds>(&params.prompt)) {
+    RETURN_IF_ERROR(CheckPromptLength(params, std::ssize(prefix.ids) + std::ssize(*ids)));
+    RETURN_IF_ERROR(CheckTokenIds("token_ids", *ids));
+    request.prompt_ids = prefix.ids;
+    request.prompt_ids.insert(request.prompt_ids.end(), ids->begin(), ids->end());
+    if (params.output.echo) FillEcho(request);
+    return std::nullopt;
+  }
+  if (params.prompt.index() != prefix.given.index()) {
+    return absl::InvalidArgumentError(
+        "prompt: want token_ids, or what the prefix was made of, text after text and messages "
+        "after "
+        "messages");
+  }
+  std::optional<PromptText> prompt;
+  auto& [text, options] = prompt.emplace();
+  if (const ChatMessages* messages = std::get_if<ChatMessages>(&params.prompt)) {
+    ChatMessages whole = std::get<ChatMessages>(prefix.given);
+    whole.insert(whole.end(), messages->begin(), messages->end());
+    ASSIGN_OR_RETURN(text, ApplyChatTemplate(whole, /*add_generation_prompt=*/true));
+    options.add_special_tokens = false;  // the template writes special tokens itself
+  } else {
+    text = absl::StrCat(std::get<std::string>(prefix.given), std::get<std::string>(params.prompt));
+  }
+  RETURN_IF_ERROR(CheckFits("prompt", params, std::ssize(text)));
+  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, Encode(text, options));
+  if (!BeginsWith(tokens, prefix.ids)) return PartsFromPrefix(request, text, tokens);
+  request.prompt_ids = Ids(tokens);
+  RETURN_IF_ERROR(CheckTokenIds("prompt: tokens", request.prompt_ids));
+  if (params.output.echo) request.prompt_text = text;
+  return prompt;
+}
+
+absl::Status Frontend::PartsFromPrefix(const Request& request, std::string_view text,
+                                       std::span<const text::EncodedToken> whole) const {
+  const PrefixContent& prefix = *request.prefix;
+  size_t at = 0;
+  while (at < std::min(whole.size(), prefix.ids.size()) && whole[at].id == prefix.ids[at]) ++at;
+  const auto byte = static_cast<size_t>(at < whole.size() ? whole[at].begin : std::ssize(text));
+  std::string message = absl::StrFormat(
+      "prompt: want a text that begins with the %d tokens of the prefix when both are tokenized "
+      "together, but they part at token %d, byte %d; move the border between prefix and prompt, or "
+      "send token_ids",
+      prefix.ids.size(), at, byte);
+  // Another tenant may use the prefix, not read it.
+  if (prefix.tenant == request.params.sched.tenant) {
+    const TokenIds rest(
+        prefix.ids.begin() + static_cast<int64_t>(at),
+        prefix.ids.begin() + static_cast<int64_t>(std::min(prefix.ids.size(), at + kShownBytes)));
+    absl::StrAppend(&message, ": the prefix has ",
+                    Shown(tokenizer_.Decode(rest, /*skip_special_tokens=*/false)), ", the prompt ",
+                    Shown(text.substr(byte)));
+  }
+  return absl::InvalidArgumentError(message);
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,65 @@
+#pragma once
+
+// What the registry knows of one named prefix.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "engine/request/named_prefixes.h"
+#include "engine/request/prefix_content.h"
+
+namespace quire::engine {
+
+// Times without the word "wall" are the engine's clock's. Guarded by the registry's mutex, apart
+// from the counts in `content`.
+struct PrefixRecord {
+  uint64_t pin = 0;
+  std::string name;
+  PrefixState state = PrefixState::kComputing;
+  absl::Status error;  // of a failed prefix
+  std::string tenant;
+  std::string salt;
+  std::string display_name;
+  std::vector<std::string> allowed_tenants;
+  absl::Time create_wall;
+  absl::Time update_wall;
+  uint64_t version = 1;  // of what an update may change
+  // The end: `expires`, or if refresh_on_hit, ttl after the last hit, if that is later.
+  absl::Time expires;
+  absl::Duration ttl;  // zero if it was given an end
+  bool refresh_on_hit = false;
+  absl::Time timer = absl::InfiniteFuture();                // set for it
+  bool is_gone = false;                                     // the registry no longer has it
+  std::shared_ptr<Request> request;                         // that computes it
+  std::variant<std::string, TokenIds, ChatMessages> given;  // until it is tokenized
+  std::shared_ptr<const PrefixContent> content;             // from then on
+  std::string content_sha256;
+  std::vector<int64_t> blocks;  // pinned, by KV group; empty: none
+  std::vector<NamedPrefixes::Done> waiters;
+
+  bool IsOwnedBy(const PrefixCaller& caller) const {
+    return caller.is_operator || caller.tenant == tenant;
+  }
+  bool MayBeUsedBy(const PrefixCaller& caller) const;
+  absl::Time End() const;
+  std::string etag() const;
+};
+
+// Returns InvalidArgument, with what is wanted, unless the value is one that a prefix may have.
+absl::Status CheckDisplayName(std::string_view name);
+absl::Status CheckAllowedTenants(const std::vector<std::string>& tenants);
+
+// Returns the number of bytes of text to tokenize; a token id counts as one.
+int64_t NumBytesOf(const std::variant<std::string, TokenIds, ChatMessages>& given);
+// Returns a digest that differs when the contents differ.
+std::string DigestOf(const std::variant<std::string, TokenIds, ChatMessages>& given);
+// Returns the SHA-256, 32 bytes, of the model and the ids.
+std::string ContentDigest(std::string_view model, const TokenIds& ids);
+
+}  // namespace quire::engine

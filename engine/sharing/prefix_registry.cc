@@ -1,0 +1,466 @@
+#include "engine/sharing/prefix_registry.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_format.h"
+
+#include "base/resource_name.h"
+#include "base/status_macros.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr size_t kMostRequestIdBytes = 36;
+
+// The longest sleep of the housekeeper.
+constexpr absl::Duration kLongestWait = absl::Hours(1);
+
+absl::Status NotFound(std::string_view name) {
+  return absl::NotFoundError(absl::StrFormat("prefix \"%s\" is not known", name));
+}
+
+absl::Status Ended() { return absl::NotFoundError("the prefix ended before it was ready"); }
+
+absl::Status CheckExpiration(const PrefixExpiration& expiration, bool refresh_on_hit) {
+  const auto* ttl = std::get_if<absl::Duration>(&expiration);
+  if (ttl != nullptr && *ttl <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("ttl: want more than 0, got %s", absl::FormatDuration(*ttl)));
+  }
+  if (ttl == nullptr && refresh_on_hit) {
+    return absl::InvalidArgumentError("refresh_on_hit: want a ttl, got an expire_time");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// The sink of the request that computes a prefix.
+class PrefixRegistry::Sink final : public TokenSink {
+ public:
+  Sink(PrefixRegistry& registry, RecordPtr record)
+      : registry_(registry), record_(std::move(record)) {}
+  bool CanTake(int32_t) const override { return true; }
+  void Put(TokenDelta) override {}
+  void Finish(const absl::Status& status, const RequestSummary&) override {
+    registry_.OnComputed(record_, status);
+  }
+
+ private:
+  PrefixRegistry& registry_;
+  const RecordPtr record_;
+};
+
+PrefixRegistry::PrefixRegistry(PrefixRegistryConfig config, const Frontend& frontend,
+                               CacheLedger& ledger, const base::Clock& clock, PrefixHost& host)
+    : config_(std::move(config)),
+      frontend_(frontend),
+      ledger_(ledger),
+      clock_(clock),
+      host_(host) {}
+
+void PrefixRegistry::Start() {
+  housekeeper_ = std::thread([this] { Keep(); });
+}
+
+void PrefixRegistry::Stop() {
+  {
+    base::MutexLock lock(mu_);
+    stopping_ = true;
+    timers_changed_.NotifyAll();
+  }
+  if (housekeeper_.joinable()) housekeeper_.join();
+}
+
+void PrefixRegistry::Keep() {
+  while (true) {
+    const absl::Time next = RunTimers();
+    base::MutexLock lock(mu_);
+    if (stopping_) return;
+    const absl::Time first = timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first;
+    if (first < next) continue;
+    const absl::Duration wait = std::min(first - clock_.Now(), kLongestWait);
+    if (wait > absl::ZeroDuration()) {
+      timers_changed_.WaitFor(mu_, absl::ToChronoNanoseconds(wait));
+    }
+  }
+}
+
+absl::Time PrefixRegistry::RunTimers() {
+  std::vector<RecordPtr> ended;
+  absl::Time next = absl::InfiniteFuture();
+  {
+    base::MutexLock lock(mu_);
+    const absl::Time now = clock_.Now();
+    while (!requests_by_age_.empty() && requests_by_age_.front().first <= now) {
+      requests_.erase(requests_by_age_.front().second);
+      requests_by_age_.pop_front();
+    }
+    while (!timers_.empty() && timers_.begin()->first <= now) {
+      const RecordPtr record = records_.at(timers_.begin()->second);
+      if (record->End() > now) {
+        SetTimer(*record);
+        continue;
+      }
+      Remove(*record);
+      ended.push_back(record);
+    }
+    if (!timers_.empty()) next = timers_.begin()->first;
+  }
+  for (const RecordPtr& record : ended) GiveBack(record);
+  return next;
+}
+
+void PrefixRegistry::SetTimer(PrefixRecord& record) {
+  timers_.erase({record.timer, record.pin});
+  record.timer = record.End();
+  timers_.emplace(record.timer, record.pin);
+  if (timers_.begin()->second == record.pin) timers_changed_.NotifyAll();
+}
+
+void PrefixRegistry::Remove(PrefixRecord& record) {
+  timers_.erase({record.timer, record.pin});
+  by_name_.erase(record.name);
+  records_.erase(record.pin);
+  record.is_gone = true;
+}
+
+void PrefixRegistry::SetExpiration(PrefixRecord& record, const PrefixExpiration& expiration,
+                                   absl::Time now) const {
+  if (const auto* ttl = std::get_if<absl::Duration>(&expiration)) {
+    record.ttl = *ttl;
+    record.expires = now + *ttl;
+  } else {
+    record.ttl = absl::ZeroDuration();
+    record.expires = clock_.FromDate(std::get<absl::Time>(expiration));
+  }
+}
+
+absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done done) {
+  if (!params.model.empty() && params.model != config_.model) {
+    return absl::NotFoundError(absl::StrFormat("model \"%s\" is not served here; want \"%s\"",
+                                               params.model, config_.model));
+  }
+  RETURN_IF_ERROR(CheckDisplayName(params.display_name));
+  RETURN_IF_ERROR(CheckAllowedTenants(params.allowed_tenants));
+  RETURN_IF_ERROR(CheckExpiration(params.expiration, params.refresh_on_hit));
+  if (params.request_id.size() > kMostRequestIdBytes) {
+    return absl::InvalidArgumentError(absl::StrFormat("request_id: want at most %d bytes, got %d",
+                                                      kMostRequestIdBytes,
+                                                      params.request_id.size()));
+  }
+  const int64_t num_bytes = NumBytesOf(params.content);
+  const std::string digest = DigestOf(params.content);
+  const RequestKey key(params.caller.tenant, params.request_id);
+
+  RecordPtr record = std::make_shared<PrefixRecord>();
+  {
+    base::MutexLock lock(mu_);
+    const auto known = requests_.find(key);
+    const auto same = known == requests_.end() ? records_.end() : records_.find(known->second.pin);
+    if (!params.request_id.empty() && known != requests_.end()) {
+      if (known->second.digest != digest) {
+        return absl::InvalidArgumentError(
+            "request_id: it was used for a prefix with other content");
+      }
+      if (same != records_.end()) record = same->second;
+    }
+    if (record->pin != 0 && record->state == PrefixState::kComputing) {
+      record->waiters.push_back(std::move(done));
+      return record->name;
+    }
+    if (record->pin == 0) {
+      if (records_.size() >= kMostPrefixes) {
+        return absl::ResourceExhaustedError(
+            absl::StrFormat("prefix: there are %d, as many as may be", records_.size()));
+      }
+      if (!params.request_id.empty() && requests_by_age_.size() >= kMostRequestIds) {
+        return absl::ResourceExhaustedError(absl::StrFormat(
+            "request_id: %d were used within an hour, as many as are kept; send none",
+            requests_by_age_.size()));
+      }
+      const absl::Time now = clock_.Now();
+      record->pin = next_pin_++;
+      record->name = base::NewResourceName("prefixes");
+      record->tenant = params.caller.tenant;
+      record->salt = params.salt;
+      record->display_name = params.display_name;
+      record->allowed_tenants = params.allowed_tenants;
+      record->create_wall = record->update_wall = absl::Now();
+      record->refresh_on_hit = params.refresh_on_hit;
+      SetExpiration(*record, params.expiration, now);
+      record->given = std::move(params.content);
+      record->waiters.push_back(std::move(done));
+      record->request = std::make_shared<Request>();
+      records_.emplace(record->pin, record);
+      by_name_.emplace(record->name, record);
+      SetTimer(*record);
+      if (!params.request_id.empty()) {
+        if (known == requests_.end()) requests_by_age_.emplace_back(now + kRequestIdKept, key);
+        requests_[key] = {.pin = record->pin, .digest = digest};
+      }
+      done = nullptr;
+    }
+  }
+  if (done) {  // it is there already
+    Warm(params.caller, record->name, std::move(done));
+    return record->name;
+  }
+  Request& request = *record->request;
+  request.params.request_id = record->name;
+  request.params.owner = "prefixes";
+  request.params.sched.tenant = record->tenant;
+  request.params.cache.salt = record->salt;
+  request.params.limits = params.caller.limits;
+  request.pins = record->pin;
+  request.sink = std::make_shared<Sink>(*this, record);
+  if (absl::Status status = host_.Compute(record->request, num_bytes); !status.ok()) {
+    std::vector<Done> others;  // that sent the same request_id meanwhile
+    {
+      base::MutexLock lock(mu_);
+      others.swap(record->waiters);
+      record->request = nullptr;
+      requests_.erase(key);
+      if (!record->is_gone) Remove(*record);
+    }
+    // The first is that of this call, and after an error nothing is called.
+    for (size_t i = 1; i < others.size(); ++i) std::move(others[i])(status);
+    return status;
+  }
+  return record->name;
+}
+
+absl::Status PrefixRegistry::Prepare(Request& request) {
+  RecordPtr record;
+  {
+    base::MutexLock lock(mu_);
+    const auto it = records_.find(request.pins);
+    if (it == records_.end()) return Ended();
+    record = it->second;
+  }
+  RETURN_IF_ERROR(Validate(request.params.sampling, request.params.stop, request.params.output,
+                           request.params.cache, request.params.sched, /*vocab_size=*/1));
+  // Nothing else reads `given` before the content is set.
+  ASSIGN_OR_RETURN(TokenIds ids, frontend_.EncodePrefix(record->given));
+  std::vector<int64_t> blocks = config_.blocks_of(std::ssize(ids));
+  request.prompt_ids = ids;
+  request.params.sampling.temperature = 0.0f;
+  request.max_tokens = 1;
+  auto content = std::make_shared<PrefixContent>();
+  content->pin = record->pin;
+  content->tenant = record->tenant;
+  content->ids = std::move(ids);
+  content->given = std::move(record->given);
+  std::string digest = ContentDigest(config_.model, content->ids);
+  RETURN_IF_ERROR(ledger_.Pin(blocks));
+  base::MutexLock lock(mu_);
+  record->blocks = std::move(blocks);
+  record->content_sha256 = std::move(digest);
+  record->content = std::move(content);
+  return absl::OkStatus();
+}
+
+void PrefixRegistry::OnComputed(const RecordPtr& record, const absl::Status& status) {
+  std::vector<Done> waiters;
+  std::vector<int64_t> unused;
+  absl::StatusOr<PrefixInfo> result = Ended();
+  bool is_gone = false;
+  {
+    base::MutexLock lock(mu_);
+    if (record->request == nullptr)
+      return;  // the engine has failed all, and ends this a second time
+    record->request = nullptr;
+    is_gone = record->is_gone;
+    waiters.swap(record->waiters);
+    record->state = status.ok() ? PrefixState::kReady : PrefixState::kFailed;
+    record->error = status;
+    if (!status.ok()) unused.swap(record->blocks);
+    if (!is_gone) {
+      if (!status.ok()) {
+        record->refresh_on_hit = false;
+        record->expires = clock_.Now() + kFailedKept;
+      }
+      SetTimer(*record);
+      result = InfoOf(*record, /*for_owner=*/true);
+    }
+  }
+  if (!unused.empty()) ledger_.Unpin(unused);
+  if (is_gone) GiveBack(record);
+  for (Done& done : waiters) std::move(done)(result);
+}
+
+void PrefixRegistry::GiveBack(const RecordPtr& record) {
+  std::shared_ptr<Request> request;
+  std::vector<int64_t> blocks;
+  {
+    base::MutexLock lock(mu_);
+    request = record->request;
+    if (request == nullptr) blocks.swap(record->blocks);
+  }
+  // What is being computed comes back through OnComputed.
+  if (request != nullptr) return host_.Cancel(request);
+  if (blocks.empty()) return;
+  host_.Unpin(record->pin, [this, blocks = std::move(blocks)] { ledger_.Unpin(blocks); });
+}
+
+absl::StatusOr<PrefixRegistry::RecordPtr> PrefixRegistry::Find(const PrefixCaller& caller,
+                                                               std::string_view name) const {
+  const auto it = by_name_.find(name);
+  const bool may =
+      it != by_name_.end() && it->second->MayBeUsedBy(caller) && it->second->End() > clock_.Now();
+  if (!may) return NotFound(name);
+  return it->second;
+}
+
+absl::StatusOr<PrefixRegistry::RecordPtr> PrefixRegistry::FindOwn(const PrefixCaller& caller,
+                                                                  std::string_view name,
+                                                                  std::string_view etag) const {
+  ASSIGN_OR_RETURN(RecordPtr record, Find(caller, name));
+  if (!record->IsOwnedBy(caller)) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("prefix \"%s\": only its owner may do this", name));
+  }
+  if (!etag.empty() && etag != record->etag()) {
+    return absl::AbortedError(
+        absl::StrFormat("prefix \"%s\": its etag is \"%s\", not \"%s\": it was updated meanwhile",
+                        name, record->etag(), etag));
+  }
+  return record;
+}
+
+PrefixInfo PrefixRegistry::InfoOf(const PrefixRecord& record, bool for_owner) const {
+  const absl::Time now = clock_.Now();
+  const absl::Time wall = absl::Now();
+  PrefixInfo info{.name = record.name,
+                  .display_name = record.display_name,
+                  .state = record.state,
+                  .error = record.error,
+                  .tenant = record.tenant,
+                  .content_sha256 = record.content_sha256,
+                  .create_time = record.create_wall,
+                  .update_time = record.update_wall,
+                  .expire_time = wall + (record.End() - now),
+                  .ttl = record.ttl,
+                  .refresh_on_hit = record.refresh_on_hit,
+                  .allowed_tenants = record.allowed_tenants,
+                  .etag = record.etag()};
+  if (record.content != nullptr) info.num_tokens = std::ssize(record.content->ids);
+  if (!record.blocks.empty()) info.num_blocks = record.blocks[0];
+  for (size_t g = 0; g < record.blocks.size(); ++g) {
+    info.kv_bytes += record.blocks[g] * config_.bytes_per_block[g];
+  }
+  if (!for_owner) return info;
+  info.use.emplace().charged_blocks = static_cast<double>(info.num_blocks);
+  if (record.content != nullptr) {
+    const PrefixContent::Use& use = record.content->use;
+    info.use->hits = use.hits.load(std::memory_order_relaxed);
+    info.use->saved_tokens = use.saved_tokens.load(std::memory_order_relaxed);
+    const int64_t hit = use.last_hit_ns.load(std::memory_order_relaxed);
+    if (hit != PrefixContent::kNoHit)
+      info.use->last_hit_time = wall - (now - absl::FromUnixNanos(hit));
+  }
+  return info;
+}
+
+absl::StatusOr<PrefixInfo> PrefixRegistry::Get(const PrefixCaller& caller,
+                                               std::string_view name) const {
+  base::MutexLock lock(mu_);
+  ASSIGN_OR_RETURN(const RecordPtr record, Find(caller, name));
+  return InfoOf(*record, record->IsOwnedBy(caller));
+}
+
+absl::StatusOr<NamedPrefixes::Page> PrefixRegistry::List(const PrefixCaller& caller,
+                                                         std::optional<std::string> tenant,
+                                                         uint64_t after, int32_t at_most) const {
+  if (tenant && *tenant != caller.tenant && !caller.is_operator) {
+    return absl::PermissionDeniedError("tenant: only operators may name another tenant");
+  }
+  Page page;
+  base::MutexLock lock(mu_);
+  const absl::Time now = clock_.Now();
+  for (auto it = records_.upper_bound(after); it != records_.end(); ++it) {
+    const PrefixRecord& record = *it->second;
+    if ((tenant && record.tenant != *tenant) || !record.MayBeUsedBy(caller) ||
+        record.End() <= now) {
+      continue;
+    }
+    if (std::ssize(page.prefixes) == at_most) return page;
+    page.prefixes.push_back(InfoOf(record, record.IsOwnedBy(caller)));
+    page.next = it->first;
+  }
+  page.next = 0;
+  return page;
+}
+
+absl::StatusOr<PrefixInfo> PrefixRegistry::Update(const PrefixCaller& caller,
+                                                  const PrefixUpdate& update) {
+  if (update.display_name) RETURN_IF_ERROR(CheckDisplayName(*update.display_name));
+  if (update.allowed_tenants) RETURN_IF_ERROR(CheckAllowedTenants(*update.allowed_tenants));
+  base::MutexLock lock(mu_);
+  ASSIGN_OR_RETURN(const RecordPtr record, FindOwn(caller, update.name, update.etag));
+  const bool refreshes = update.refresh_on_hit.value_or(record->refresh_on_hit);
+  if (update.expiration) {
+    RETURN_IF_ERROR(CheckExpiration(*update.expiration, refreshes));
+  } else if (refreshes && record->ttl == absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("refresh_on_hit: want a ttl, got an expire_time");
+  }
+  // A failed prefix keeps its minute.
+  if (update.expiration && record->state != PrefixState::kFailed) {
+    SetExpiration(*record, *update.expiration, clock_.Now());
+  }
+  record->refresh_on_hit = refreshes && record->state != PrefixState::kFailed;
+  if (update.display_name) record->display_name = *update.display_name;
+  if (update.allowed_tenants) record->allowed_tenants = *update.allowed_tenants;
+  record->update_wall = absl::Now();
+  ++record->version;
+  SetTimer(*record);
+  return InfoOf(*record, /*for_owner=*/true);
+}
+
+absl::Status PrefixRegistry::Delete(const PrefixCaller& caller, std::string_view name,
+                                    std::string_view etag) {
+  RecordPtr record;
+  {
+    base::MutexLock lock(mu_);
+    ASSIGN_OR_RETURN(record, FindOwn(caller, name, etag));
+    Remove(*record);
+  }
+  GiveBack(record);
+  return absl::OkStatus();
+}
+
+void PrefixRegistry::Warm(const PrefixCaller& caller, std::string_view name, Done done) {
+  const auto try_info = [&]() -> absl::StatusOr<PrefixInfo> {
+    base::MutexLock lock(mu_);
+    ASSIGN_OR_RETURN(const RecordPtr record, FindOwn(caller, name, ""));
+    if (record->state == PrefixState::kComputing) record->waiters.push_back(std::move(done));
+    return InfoOf(*record, /*for_owner=*/true);
+  };
+  absl::StatusOr<PrefixInfo> info = try_info();
+  if (done) std::move(done)(std::move(info));
+}
+
+absl::StatusOr<std::shared_ptr<const PrefixContent>> PrefixRegistry::Resolve(
+    std::string_view tenant, std::string_view name) const {
+  base::MutexLock lock(mu_);
+  ASSIGN_OR_RETURN(const RecordPtr record, Find({.tenant = std::string(tenant)}, name));
+  if (record->state == PrefixState::kFailed) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("prefix \"%s\" could not be computed: %s", name, record->error.message()));
+  }
+  if (record->content == nullptr) {
+    return absl::UnavailableError(
+        absl::StrFormat("prefix \"%s\" is still being tokenized: try again", name));
+  }
+  return record->content;
+}
+
+std::array<int64_t, 3> PrefixRegistry::CountByState() const {
+  std::array<int64_t, 3> counts{};
+  base::MutexLock lock(mu_);
+  for (const auto& [pin, record] : records_) ++counts[static_cast<size_t>(record->state)];
+  return counts;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,153 @@
+#pragma once
+
+// The named prefixes of an engine: who owns them, who may use them, and when they end.
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/strings.h"
+#include "engine/admission/cache_ledger.h"
+#include "engine/frontend/frontend.h"
+#include "engine/request/named_prefixes.h"
+#include "engine/sharing/prefix_record.h"
+
+namespace quire::engine {
+
+// What the registry asks of its engine. Called without a lock of the registry.
+class PrefixHost {
+ public:
+  virtual ~PrefixHost() = default;
+  // Takes a request of the engine's own, whose pins is set. Calls PrefixRegistry::Prepare on a
+  // frontend thread, computes and pins the prompt, and calls the sink's Finish, exactly once unless
+  // this returns an error. The status is OK if the prompt is pinned. `num_bytes` of text are to be
+  // tokenized.
+  virtual absl::Status Compute(std::shared_ptr<Request> request, int64_t num_bytes) = 0;
+  virtual void Cancel(const std::shared_ptr<Request>& request) = 0;
+  // Ends a pin and then calls `done`, on the step thread.
+  virtual void Unpin(uint64_t pin, std::function<void()> done) = 0;
+};
+
+struct PrefixRegistryConfig {
+  std::string model;  // the served one
+  int32_t block_size = 0;
+  // Returns the blocks, by KV group, that a pin of so many tokens holds.
+  std::function<std::vector<int64_t>(int64_t num_tokens)> blocks_of;
+  std::vector<int64_t> bytes_per_block;  // by KV group
+};
+
+// The registry says what should be; the step thread knows what is pinned. A prefix is
+//
+//   COMPUTING -> READY, while the engine's own request computes it, or -> FAILED, for a minute;
+//   any of these -> gone: deleted, or past its end.
+//
+// A request resolves the name once and then shares the content, so the end of a prefix takes
+// nothing from it. A hit only writes its time. The timer of the prefix, when it fires, looks
+// whether a hit has moved the end, and is set anew.
+//
+// One mutex guards the records; no other function is called under it but those of the ledger. The
+// housekeeper is a thread that waits for timers. `frontend`, `ledger`, `clock` and `host` must
+// outlive the registry.
+class PrefixRegistry final : public NamedPrefixes {
+ public:
+  static constexpr absl::Duration kFailedKept = absl::Minutes(1);
+  static constexpr absl::Duration kRequestIdKept = absl::Hours(1);
+  static constexpr size_t kMostPrefixes = 4096;
+  static constexpr size_t kMostRequestIds = 65536;
+
+  PrefixRegistry(PrefixRegistryConfig config, const Frontend& frontend, CacheLedger& ledger,
+                 const base::Clock& clock, PrefixHost& host);
+  ~PrefixRegistry() override { Stop(); }
+
+  // Starts the housekeeper. Without it, the owner calls RunTimers.
+  void Start();
+  // Ends the housekeeper. The prefixes stay as they are.
+  void Stop();
+  // Ends what is past its end. Returns the time of the next timer.
+  absl::Time RunTimers();
+
+  absl::StatusOr<std::string> Create(PrefixParams params, Done done) override;
+  absl::StatusOr<PrefixInfo> Get(const PrefixCaller& caller, std::string_view name) const override;
+  absl::StatusOr<Page> List(const PrefixCaller& caller, std::optional<std::string> tenant,
+                            uint64_t after, int32_t at_most) const override;
+  absl::StatusOr<PrefixInfo> Update(const PrefixCaller& caller,
+                                    const PrefixUpdate& update) override;
+  absl::Status Delete(const PrefixCaller& caller, std::string_view name,
+                      std::string_view etag) override;
+  void Warm(const PrefixCaller& caller, std::string_view name, Done done) override;
+
+  // Returns the content on which a request of `tenant` runs. NotFound as above; FailedPrecondition
+  // if the prefix has failed; Unavailable while it is not tokenized yet.
+  absl::StatusOr<std::shared_ptr<const PrefixContent>> Resolve(std::string_view tenant,
+                                                               std::string_view name) const;
+  // Fills the members of the engine's own request for a prefix. On a frontend thread.
+  absl::Status Prepare(Request& request);
+  // The number of prefixes in each PrefixState.
+  std::array<int64_t, 3> CountByState() const;
+
+ private:
+  class Sink;
+  using RecordPtr = std::shared_ptr<PrefixRecord>;
+  struct KnownRequest {
+    uint64_t pin = 0;
+    std::string digest;  // of what was given
+  };
+  using RequestKey = std::pair<std::string, std::string>;  // the tenant and its id
+
+  void OnComputed(const RecordPtr& record, const absl::Status& status);
+  // Gives back what a record holds, once it is gone and nothing computes it.
+  void GiveBack(const RecordPtr& record);
+  void End(const RecordPtr& record, const absl::Status& why);
+
+  absl::StatusOr<RecordPtr> Find(const PrefixCaller& caller, std::string_view name) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Find, for what only the owner may do.
+  absl::StatusOr<RecordPtr> FindOwn(const PrefixCaller& caller, std::string_view name,
+                                    std::string_view etag) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  PrefixInfo InfoOf(const PrefixRecord& record, bool for_owner) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetExpiration(PrefixRecord& record, const PrefixExpiration& expiration,
+                     absl::Time now) const;
+  void SetTimer(PrefixRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Remove(PrefixRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Keep();  // the housekeeper's loop
+
+  const PrefixRegistryConfig config_;
+  const Frontend& frontend_;
+  CacheLedger& ledger_;
+  const base::Clock& clock_;
+  PrefixHost& host_;
+
+  std::thread housekeeper_;
+
+  mutable base::Mutex mu_;
+  base::CondVar timers_changed_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t next_pin_ ABSL_GUARDED_BY(mu_) = 1;
+  std::map<uint64_t, RecordPtr> records_ ABSL_GUARDED_BY(mu_);  // by pin: in the order of creation
+  std::unordered_map<std::string, RecordPtr, base::StringHash, std::equal_to<>> by_name_
+      ABSL_GUARDED_BY(mu_);
+  std::set<std::pair<absl::Time, uint64_t>> timers_ ABSL_GUARDED_BY(mu_);  // one for each record
+  std::map<RequestKey, KnownRequest> requests_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::pair<absl::Time, RequestKey>> requests_by_age_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace quire::engine
