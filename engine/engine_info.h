@@ -45,7 +45,7 @@ struct EngineConfig {
   int32_t max_draft_tokens = -1;  // of a sequence in a step; 0: none; -1: 4 on the CPU, else 0
   int64_t max_model_len = 0;      // 0: the trained context
   int32_t max_queue = 1024;       // the most requests that may wait
-  // The part of the KV cache's blocks that named prefixes may hold, 0..1.
+  // The part of the KV cache's blocks that named prefixes may hold, above 0 and at most 1.
   double max_pinned_share = 0.5;
   int64_t max_prompt_bytes = 4 << 20;
   int32_t frontend_threads = 2;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
+#include "engine/frontend/token_ids.h"
 #include "engine/kv/block_manager.h"
 #include "text/tokenizer/incremental_detokenizer.h"
 
@@ -28,13 +29,6 @@ constexpr int64_t kMaxAnswerTokens = int64_t{1} << 18;
 uint64_t DrawSeed() {
   thread_local std::mt19937_64 generator{std::random_device{}()};
   return generator();
-}
-
-TokenIds Ids(const std::vector<text::EncodedToken>& tokens) {
-  TokenIds ids;
-  ids.reserve(tokens.size());
-  for (const text::EncodedToken& token : tokens) ids.push_back(token.id);
-  return ids;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "base/status_macros.h"
 #include "engine/frontend/frontend.h"
+#include "engine/frontend/token_ids.h"
 
 namespace quire::engine {
 namespace {
@@ -19,13 +20,6 @@ namespace {
 constexpr const char* kNextMessages[] = {"x", "7 y"};
 
 constexpr size_t kShownBytes = 40;
-
-TokenIds Ids(std::span<const text::EncodedToken> tokens) {
-  TokenIds ids;
-  ids.reserve(tokens.size());
-  for (const text::EncodedToken& token : tokens) ids.push_back(token.id);
-  return ids;
-}
 
 bool BeginsWith(std::span<const text::EncodedToken> tokens, const TokenIds& ids) {
   return tokens.size() >= ids.size() &&

@@ -137,6 +137,12 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .help = "Part of a GPU's memory for weights, steps and KV cache together.",
        .target = &engine.gpu_memory_utilization,
        .max = 1},
+      {.name = "max_pinned_share",
+       .group = "KV cache",
+       .placeholder = "FRACTION",
+       .help = "Part of the KV cache's blocks that named prefixes may keep.",
+       .target = &engine.max_pinned_share,
+       .max = 1},
       {.name = "kv_dtype",
        .group = "KV cache",
        .help = "Type of the KV cache's elements; auto: that of 16-bit activations; on the CPU f32 "

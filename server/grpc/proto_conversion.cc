@@ -303,6 +303,7 @@ v1::GetStatsResponse ToProto(const engine::Stats& stats) {
   blocks.set_free(ToWireCount(stats.blocks_free));
   blocks.set_cached(ToWireCount(stats.blocks_cached));
   blocks.set_held(ToWireCount(stats.blocks_held));
+  blocks.set_pinned(ToWireCount(stats.blocks_pinned));
   v1::TokenStats& tokens = *out.mutable_tokens();
   tokens.set_prompt_computed(ToWireTotal(stats.prompt_tokens_computed));
   tokens.set_prompt_cached(ToWireTotal(stats.prompt_tokens_cached));

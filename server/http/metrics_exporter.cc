@@ -80,6 +80,20 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
                          .Add(stats.blocks_cached, {{"state", "cached"}})
                          .Add(stats.blocks_held, {{"state", "held"}})
                          .Take());
+  gauge("quire_pinned_blocks", "KV blocks that named prefixes keep; they are held.",
+        stats.blocks_pinned);
+  const auto prefixes = [&](engine::PrefixState state) {
+    return stats.prefixes[static_cast<size_t>(state)];
+  };
+  families.push_back(Family("quire_prefixes", MetricType::Gauge, "Named prefixes by state.")
+                         .Add(prefixes(engine::PrefixState::kComputing), {{"state", "computing"}})
+                         .Add(prefixes(engine::PrefixState::kReady), {{"state", "ready"}})
+                         .Add(prefixes(engine::PrefixState::kFailed), {{"state", "failed"}})
+                         .Take());
+  counter("quire_prefix_hits_total", "Requests that began with blocks of a named prefix.",
+          stats.prefix_hits);
+  counter("quire_prefix_saved_tokens_total",
+          "Tokens of named prefixes that requests did not compute.", stats.prefix_saved_tokens);
   families.push_back(Family("quire_prompt_tokens_total", MetricType::Counter,
                             "Prompt tokens: computed, or found in the prefix cache.")
                          .Add(stats.prompt_tokens_computed, {{"source", "computed"}})

@@ -178,6 +178,10 @@ engine::Stats FakeEngine::stats() const {
   stats.blocks_free = 5;
   stats.blocks_cached = 3;
   stats.blocks_held = 2;
+  stats.blocks_pinned = 1;
+  stats.prefixes = {1, 2, 3};
+  stats.prefix_hits = 4;
+  stats.prefix_saved_tokens = 90;
   stats.prompt_tokens_computed = 11;
   stats.prompt_tokens_cached = 12;
   stats.generated_tokens = num_generated_;

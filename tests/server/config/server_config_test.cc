@@ -235,6 +235,7 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--deterministic ",
                            "--threads ",
                            "--kv_cache_mib ",
+                           "--max_pinned_share ",
                            "--block_size ",
                            "--max_num_seqs ",
                            "--max_queue ",
@@ -262,6 +263,13 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
   for (size_t end; (end = help.find('\n', begin)) != std::string::npos; begin = end + 1) {
     EXPECT_LE(end - begin, 100u) << help.substr(begin, end - begin);
   }
+}
+
+TEST(ServerConfigTest, ThePinnedShareHasItsBounds) {
+  EXPECT_EQ(ParseOk({}).engine.max_pinned_share, 0.5);
+  EXPECT_EQ(ParseOk({"--max_pinned_share", "1"}).engine.max_pinned_share, 1.0);
+  EXPECT_FALSE(Parse({"--model", "m", "--max_pinned_share", "1.0001"}).ok());
+  EXPECT_FALSE(Parse({"--model", "m", "--max_pinned_share", "0"}).ok());
 }
 
 TEST(ServerConfigTest, FlagsOfAGpuHaveTheirBounds) {
