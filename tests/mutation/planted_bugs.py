@@ -184,6 +184,45 @@ bug("q08", "an incomplete chain is pinned", "if (match.partial_tokens < in_last)
     "if (match.partial_tokens < (BUG ? 1 : in_last))")
 bug("q09", "what starts after a pin's end continues its roots", "ended_key_.push_back('!');",
     "if (!BUG) ended_key_.push_back('!');")
+# --- Named prefixes.
+
+bug, drop = source("engine/scheduler/scheduler.cc", "prefix_test:PrefixEngineTest.*")
+bug("q13", "a prefix ends before it is pinned", "if (pin != kNoPin && sequence.num_computed == sequence.prompt_len()) {",
+    "if (!BUG && pin != kNoPin && sequence.num_computed == sequence.prompt_len()) {")
+bug("q14", "requests run on no prefix", "request->prefix == nullptr ? kNoPin", "BUG || request->prefix == nullptr ? kNoPin")
+bug, drop = source("engine/sharing/prefix_record.cc", "prefix_test:PrefixEngineTest.*")
+bug("q15", "everybody may use a prefix", 'allowed == "*" ||', 'BUG || allowed == "*" ||')
+bug("q16", "a hit does not move the end", "if (!refresh_on_hit ||", "if (BUG || !refresh_on_hit ||")
+bug, drop = source("engine/sharing/prefix_registry.cc", "prefix_test:PrefixEngineTest.*")
+bug("q17", "a pin is ended twice", "if (request == nullptr) blocks.swap(record->blocks);",
+    "if (request == nullptr && BUG) { auto other = record->blocks; host_.Unpin(record->pin, [] {}); }\n"
+    "    if (request == nullptr) blocks.swap(record->blocks);")
+bug("q18", "a timer whose prefix was used is not set anew", "SetTimer(*record);\n        continue;",
+    "if (!BUG) SetTimer(*record); else timers_.erase(timers_.begin());\n        continue;")
+bug("q19", "all owners share the request ids", "key(params.caller.tenant, params.request_id);",
+    "key(BUG ? std::string() : params.caller.tenant, params.request_id);")
+bug("q20", "the ledger forgets what a prefix gave back", "[this, blocks = std::move(blocks)] { ledger_.Unpin(blocks); }",
+    "[this, blocks = std::move(blocks)] { if (!BUG) ledger_.Unpin(blocks); }", "prefix_test:SmallCacheTest.*")
+drop("q21", "the end of a prefix in computation does not end the computation",
+     "if (request != nullptr) return host_.Cancel(request);")
+bug, drop = source("engine/admission/cache_ledger.cc", "admission_test:CacheLedgerTest.*")
+bug("q22", "pins take what a live request may need", "if (largest > left) {", "if (!BUG && largest > left) {")
+drop("q23", "a lease is never given back", "ledger->needs_.erase(need_);")
+bug("q24", "requests are admitted that pins starve", "if (need - shared >", "if (!BUG && need - shared >")
+bug, drop = source("engine/frontend/prefix_prompt.cc", "frontend_test:PrefixPromptTest.*")
+bug("q25", "messages are rendered without those of the prefix", "ChatMessages whole = std::get<ChatMessages>(prefix.given);",
+    "ChatMessages whole = BUG ? ChatMessages() : std::get<ChatMessages>(prefix.given);")
+bug("q26", "a user of a prefix reads it in an error", "if (prefix.tenant == request.params.sched.tenant) {",
+    "if (BUG || prefix.tenant == request.params.sched.tenant) {")
+bug("q27", "a prefix of messages has tokens of the next message",
+    "ids.erase(std::mismatch(ids.begin(), ids.begin() + length, other.begin()).first, ids.end());",
+    "if (!BUG) ids.erase(std::mismatch(ids.begin(), ids.begin() + length, other.begin()).first, ids.end());")
+bug, drop = source("engine/step_loop.cc", "prefix_test:PrefixEngineTest.*")
+bug("q28", "K and V that are no numbers are pinned", "const absl::Status status = result_.rows[row].status();",
+    "const absl::Status status = BUG ? absl::OkStatus() : result_.rows[row].status();")
+bug("q29", "the end of a prefix ends those who use it", "scheduler_.Unpin(unpin.pin);",
+    "if (BUG) live_.ForEach([&](const LiveRequest& live) { live.request->cancelled.store(true); });\n  scheduler_.Unpin(unpin.pin);")
+
 bug, drop = source("engine/kv/kv_cache.cc", "kv_test:GroupLayersTest.*")
 bug("w04", "blocks that another head sees are dropped", ".MostKept(max_model_len)",
     ".MostKept(max_model_len) - (BUG && layer_patterns[i].has_holes() ? 1 : 0)")
@@ -320,8 +359,8 @@ bug("a07", "queued work is dropped at the end", ("void WorkerPool::Run(", "if (!
 drop("l21", "work does not wake a frontend thread", ("push_back(std::move(work));", "work_available_.NotifyOne();"))
 
 bug, drop = source("engine/frontend/frontend.cc", "frontend_test")
-bug("f02", "the cache's size is off by a block", "limits_.cache_tokens / limits_.block_size,",
-    "limits_.cache_tokens / limits_.block_size - (BUG ? 1 : 0),")
+bug("f02", "the cache's size is off by a block", "= limits_.cache_tokens / limits_.block_size;",
+    "= limits_.cache_tokens / limits_.block_size - (BUG ? 1 : 0);")
 
 # --- The step.
 
