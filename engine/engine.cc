@@ -376,6 +376,7 @@ Stats EngineImpl::stats() const {
               .shared_prefixes = metrics_.shared_prefixes.value(),
               .saved_keys = metrics_.saved_keys.value(),
               .requests_rejected = metrics_.requests_rejected.value(),
+              .deadlines_refused = metrics_.deadlines_refused.value(),
               .ttft = Snapshot(metrics_.ttft),
               .tpot = Snapshot(metrics_.tpot),
               .draining = tickets_.draining(),

@@ -140,7 +140,8 @@ struct Stats {
   // KV head, a device reads a prefix once for every 64 of them, so it saves fewer.
   int64_t shared_prefixes = 0;
   int64_t saved_keys = 0;
-  int64_t requests_rejected = 0;                // refused before admission
+  int64_t requests_rejected = 0;
+  int64_t deadlines_refused = 0;  // of these, requests that would have missed their deadlines                // refused before admission
   std::array<int64_t, 4> finished_by_reason{};  // sequences, by FinishReason
   HistogramSnapshot ttft;
   HistogramSnapshot tpot;

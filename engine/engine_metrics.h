@@ -22,7 +22,7 @@ struct EngineMetrics {
   base::Counter drafted_tokens, accepted_tokens;
   base::Counter block_copies, preemptions, steps, steps_failed;
   base::Counter shared_prefixes, saved_keys;
-  base::Counter requests_rejected;
+  base::Counter requests_rejected, deadlines_refused;
   std::array<base::Counter, 4> finished_by_reason;
   base::LatencyHistogram ttft, tpot;
 

@@ -6,10 +6,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "base/logging.h"
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "engine/kv/kv_budget.h"
+#include "engine/request/retry_after.h"
 
 namespace quire::engine {
 namespace {
@@ -149,6 +152,9 @@ void StepLoop::TakeCommands(absl::Time now) {
 }
 
 void StepLoop::Take(AdmittedRequest admitted, absl::Time now) {
+  if (const absl::Status status = CheckDeadline(*admitted.request, now); !status.ok()) {
+    return Refuse(std::move(admitted), status, now);
+  }
   const LiveRequest& live = live_.Add(std::move(admitted));
   const std::shared_ptr<Request>& request = live.request;
   output_.Add(live.first_id, request);
@@ -160,6 +166,47 @@ void StepLoop::Take(AdmittedRequest admitted, absl::Time now) {
   // A notice that came before the request was in live_ is lost, so the flag of the request is read
   // here.
   if (request->cancelled.load(std::memory_order_acquire)) Reconsider(live, now);
+}
+
+// The times that are compared are cautious, and leave out what waits, which may be passed or be
+// cancelled. So nearly every request that is refused would have missed its deadline.
+absl::Status StepLoop::CheckDeadline(const Request& request, absl::Time now) {
+  constexpr double kCertain = 0.8;  // the part of the estimate that is certain enough
+  if (request.deadline == absl::InfiniteFuture()) return absl::OkStatus();
+  const absl::Duration left = request.deadline - now;
+  const int64_t own = scheduler_.NumUncached(request);
+  // A step with drafts yields several tokens.
+  const int64_t tokens_per_step = 1 + parts_.limits.max_draft_tokens;
+  const int64_t steps =
+      request.is_scoring()
+          ? 0
+          : base::CeilDiv(std::max<int64_t>(request.params.stop.min_tokens, 1), tokens_per_step);
+  if (kCertain * pacer_.LeastTime(own, steps) > left) {
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "the deadline is in %s, and the request takes %s at least: allow more time, or send a "
+        "shorter prompt",
+        absl::FormatDuration(absl::Trunc(left, absl::Milliseconds(1))),
+        absl::FormatDuration(absl::Trunc(pacer_.LeastTime(own, steps), absl::Milliseconds(1)))));
+  }
+  const int64_t before = scheduler_.NumPromptTokensLeft();
+  const absl::Duration late = kCertain * pacer_.LeastTime(before + own, steps) - left;
+  if (late <= absl::ZeroDuration()) return absl::OkStatus();
+  return WithRetryAfter(
+      absl::ResourceExhaustedError(absl::StrFormat(
+          "the deadline is in %s, and the prompts that are computed before this one take longer: "
+          "try later, or on another server",
+          absl::FormatDuration(absl::Trunc(left, absl::Milliseconds(1))))),
+      late);
+}
+
+void StepLoop::Refuse(AdmittedRequest admitted, const absl::Status& status, absl::Time now) {
+  const std::shared_ptr<Request> request = admitted.request;
+  metrics_.requests_rejected.Add(1);
+  metrics_.deadlines_refused.Add(1);
+  admitted.ticket.Release();
+  admitted.charge.Settle(0);
+  running_.Erase(*request);
+  request->sink->Finish(status, {.timings = {.queue = now - request->arrival}});
 }
 
 void StepLoop::Take(FlushCommand flush, absl::Time) {

@@ -71,6 +71,11 @@ class StepLoop {
   void Take(AdmittedRequest admitted, absl::Time now);
   void Take(FlushCommand flush, absl::Time now);
   void Take(UnpinCommand unpin, absl::Time now);
+  // Returns an error if the request would miss its deadline for certain: DeadlineExceeded if it
+  // would even alone, and ResourceExhausted if only the prompts before it are the reason.
+  absl::Status CheckDeadline(const Request& request, absl::Time now);
+  // Ends a request that the scheduler never had.
+  void Refuse(AdmittedRequest admitted, const absl::Status& status, absl::Time now);
   void Reconsider(const LiveRequest& live, absl::Time now);
   void FlushSome();
   void Submit(StepPlan plan, absl::Time now);

@@ -13,6 +13,7 @@ constexpr double kUncertainty = 1.0;  // the variance of a price at first, and i
 constexpr double kNoise = 0.1;        // the noise in the time of a step
 constexpr double kMostUp = 0.4;       // the most that one step raises a price
 constexpr double kMostDown = 0.1;     // the most that one step lowers a price
+constexpr double kMostCalmUp = 1.02;  // the factor by which a step raises a calm price at most
 // The first steps raise prices without limit, because nothing else is known yet.
 constexpr int64_t kNumFirstSteps = 2;
 // Measured times are clamped to this range. Outside it the clock must be wrong. Clamping also keeps
@@ -25,6 +26,7 @@ constexpr double kCheapest = 1e-9;  // price, in seconds
 
 void PrefillPacer::NoteStep(int32_t prompt_tokens, int32_t decodes, absl::Duration elapsed) {
   const Vector counts = {1.0, static_cast<double>(decodes), static_cast<double>(prompt_tokens)};
+  most_prompt_tokens_ = std::max(most_prompt_tokens_, prompt_tokens);
   const double seconds = absl::ToDoubleSeconds(std::clamp(elapsed, kShortest, kLongest));
   if (num_steps_++ == 0) prices_.fill(seconds / (counts[0] + counts[1] + counts[2]));
 
@@ -52,8 +54,19 @@ void PrefillPacer::NoteStep(int32_t prompt_tokens, int32_t decodes, absl::Durati
       std::clamp(std::log(seconds / predicted), -kMostDown / most_moved, most_up);
   for (int i = 0; i < kNumPrices; ++i) {
     prices_[i] = std::max(prices_[i] * std::exp(surprise * gain[i] / spread), kCheapest);
+    calm_prices_[i] = num_steps_ <= kNumFirstSteps
+                          ? prices_[i]
+                          : std::min(prices_[i], calm_prices_[i] * kMostCalmUp);
     for (int j = 0; j < kNumPrices; ++j) variance_[i][j] -= gain[i] * gain[j] / spread;
   }
+}
+
+absl::Duration PrefillPacer::LeastTime(int64_t prompt_tokens, int64_t decodes) const {
+  if (2 * most_prompt_tokens_ < std::min<int64_t>(prompt_tokens, max_tokens_)) {
+    return absl::ZeroDuration();
+  }
+  return absl::Seconds(static_cast<double>(prompt_tokens) * calm_prices_[2] +
+                       static_cast<double>(decodes) * (calm_prices_[0] + calm_prices_[1]));
 }
 
 int32_t PrefillPacer::limit(int32_t decodes) const {

@@ -37,6 +37,12 @@ class PrefillPacer {
   // within the target, but at least kMinTokens.
   int32_t limit(int32_t decodes) const;
 
+  // Returns the time for this many prompt tokens, and then this many steps with one decode, if
+  // nothing else runs. It is cautious: a slow step raises it little. Returns zero as long as no
+  // step had half as many prompt tokens as the largest step for them has, because one token of a
+  // small step says nothing about the price in a large one.
+  absl::Duration LeastTime(int64_t prompt_tokens, int64_t decodes) const;
+
  private:
   static constexpr int kNumPrices = 3;  // the prices of a step, a decode and a prompt token
   using Vector = std::array<double, kNumPrices>;
@@ -49,6 +55,8 @@ class PrefillPacer {
   const int32_t max_tokens_;
   int64_t num_steps_ = 0;                         // number of steps noted
   Vector prices_ = {};                            // seconds; zero: no step seen yet
+  Vector calm_prices_ = {};                       // these rise by at most kMostCalmUp a step
+  int32_t most_prompt_tokens_ = 0;                // of any step so far
   std::array<Vector, kNumPrices> variance_ = {};  // covariances of errors of log prices
 };
 

@@ -10,6 +10,13 @@
 #include "engine/scheduler/waiting.h"
 
 namespace quire::engine {
+namespace {
+
+PinId PinOf(const Request& request) {
+  return request.prefix == nullptr ? kNoPin : request.prefix->pin;
+}
+
+}  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
     : config_(config),
@@ -42,10 +49,8 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   auto group = std::make_shared<Group>();
   group->request = request;
   const GenerateParams& params = request->params;
-  group->on = request->prefix == nullptr ? kNoPin : request->prefix->pin;
-  group->root_key = absl::StrCat(cache_epoch_, ":",
-                                 CacheRootKey(config_.model, /*adapter=*/"", params.sched.tenant,
-                                              params.cache.part, params.cache.salt, group->on));
+  group->on = PinOf(*request);
+  group->root_key = RootKeyOf(*request);
   group->tenant = shares_.Enter(params.sched.tenant, params.limits.share);
   // An unbounded stream reserves only its window in advance.
   const CacheWindow& window = request->cache_window;
@@ -56,6 +61,28 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   next_order_ += n;
   waiting_->Add(state);
   no_start_until_ = 0;
+}
+
+std::string Scheduler::RootKeyOf(const Request& request) const {
+  const GenerateParams& params = request.params;
+  return absl::StrCat(cache_epoch_, ":",
+                      CacheRootKey(config_.model, /*adapter=*/"", params.sched.tenant,
+                                   params.cache.part, params.cache.salt, PinOf(request)));
+}
+
+int64_t Scheduler::NumUncached(const Request& request) {
+  const int64_t num_tokens = std::ssize(request.prompt_ids);
+  if (request.params.cache.bypass_read) return num_tokens;
+  return num_tokens - blocks_.NumCached(RootKeyOf(request), request.prompt_ids, PinOf(request));
+}
+
+int64_t Scheduler::NumPromptTokensLeft() const {
+  int64_t num_tokens = 0;
+  for (const State* state : running_) {
+    if (state->forked || state->stalled()) continue;
+    num_tokens += state->num_tokens() - state->num_planned;
+  }
+  return num_tokens;
 }
 
 Scheduler::State& Scheduler::NewState(std::shared_ptr<Sequence> sequence,

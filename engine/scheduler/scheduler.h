@@ -178,6 +178,12 @@ class Scheduler {
   void ForgetCached() { ++cache_epoch_; }
   // Ends the pin of a named prefix. Sequences that run on it keep its blocks.
   void Unpin(PinId pin);
+
+  // Returns the number of prompt tokens that the cache lacks now.
+  int64_t NumUncached(const Request& request);
+  // Returns the number of prompt tokens that running sequences have to compute. A sequence starts
+  // with what they leave of a step, whatever its priority.
+  int64_t NumPromptTokensLeft() const;
   // To be called when the request of the sequence was cancelled, or when its sink has room again.
   // If the request was cancelled, ends a waiting sequence. If the sink has room, lets a stalled
   // waiting sequence take its turn again. Without this call, the scheduler would notice either
@@ -242,6 +248,7 @@ class Scheduler {
   State* FirstInTurn(absl::Time now);
   void FindTogether(const State& first);
   int64_t NumUncached(State& state);
+  std::string RootKeyOf(const Request& request) const;
   bool TryStart(State& state, absl::Time now);
   bool StartBlocks(State& state, BlockManager::StartResult* start);
 

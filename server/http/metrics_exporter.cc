@@ -120,6 +120,9 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
       stats.saved_keys);
   counter("quire_requests_rejected_total", "Requests refused before they were admitted.",
           stats.requests_rejected);
+  counter("quire_deadlines_refused_total",
+          "Requests refused because they would have missed their deadlines.",
+          stats.deadlines_refused);
   const auto finished = [&](engine::FinishReason reason) {
     return stats.finished_by_reason[static_cast<size_t>(reason)];
   };

@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <semaphore>
+#include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "engine/request/retry_after.h"
 #include "tests/testing/engine_harness.h"
 #include "tests/testing/fake_clock.h"
 
@@ -100,6 +105,75 @@ void RunPromptsBesideAStream(bool hiccup) {
   // steps have fewer, because they are planned smaller or because a prompt ends in them.
   EXPECT_GE(machine.num_mixed(), kPromptLen * kNumPrompts / 136);
   EXPECT_LE(machine.num_mixed(), kPromptLen * kNumPrompts / 136 * 3 / 2);
+}
+
+class DeadlineTest : public ::testing::Test {
+ protected:
+  DeadlineTest() {
+    machine_.HoldAt(kHoldAt);
+    harness_ = EngineHarness::Fake(
+        {.num_blocks = 1024,
+         .max_num_batched_tokens = 256,
+         .max_model_len = 8192,
+         .clock = &machine_.clock(),
+         .on_forward = [this](const ModelInput& input) { machine_.Run(input); }});
+  }
+
+  // Returns the status of a prompt of `num_tokens` tokens, and adds the tokens that it computed to
+  // *num_computed.
+  absl::Status Run(int64_t num_tokens, absl::Duration timeout, int64_t* num_computed = nullptr) {
+    GenerateParams params = GreedyParams(RandomIds(num_tokens, next_seed_++), 1);
+    params.deadline = absl::Now() + timeout;
+    const int64_t before = harness_->engine().stats().prompt_tokens_computed;
+    const auto sink = harness_->Submit(params);
+    EXPECT_TRUE(sink->WaitFinished());
+    if (num_computed != nullptr) {
+      *num_computed = harness_->engine().stats().prompt_tokens_computed - before;
+    }
+    return sink->status();
+  }
+
+  static constexpr int64_t kHoldAt = 12;
+  SlowMachine machine_;
+  std::unique_ptr<EngineHarness> harness_;
+  uint32_t next_seed_ = 1;
+};
+
+// 400 tokens of a prompt take 165 ms and more.
+TEST_F(DeadlineTest, WhatCannotBeMetAloneIsRefusedAtOnce) {
+  int64_t num_computed = 0;
+  EXPECT_EQ(Run(400, absl::Milliseconds(50), &num_computed).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_GT(num_computed, 0) << "at first nothing is known of large steps";
+  EXPECT_TRUE(Run(400, absl::Milliseconds(1000)).ok());
+  const absl::Status refused = Run(400, absl::Milliseconds(50), &num_computed);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("send a shorter prompt"));
+  EXPECT_EQ(num_computed, 0);
+  EXPECT_EQ(harness_->engine().stats().deadlines_refused, 1);
+  EXPECT_TRUE(Run(40, absl::Milliseconds(50)).ok());
+}
+
+TEST_F(DeadlineTest, PromptsThatAreComputedFirstCount) {
+  EXPECT_TRUE(Run(400, absl::Seconds(1)).ok());
+  const auto long_prompt = harness_->Submit(GreedyParams(RandomIds(6000, 50), 1));  // 2.4 s
+  ASSERT_TRUE(machine_.WaitHeld());
+  GenerateParams params = GreedyParams(RandomIds(40, 51), 1);
+  params.deadline = absl::Now() + absl::Milliseconds(500);
+  const auto refused = harness_->Submit(params);
+  params.deadline = absl::Now() + absl::Seconds(10);
+  params.prompt = RandomIds(40, 52);
+  const auto patient = harness_->Submit(params);
+  harness_->WaitForFrontend();
+  machine_.LetGo();
+  for (const auto& sink : {long_prompt, refused, patient}) ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(refused->status().code(), absl::StatusCode::kResourceExhausted);
+  const auto retry = RetryAfter(refused->status());
+  ASSERT_TRUE(retry.has_value());
+  EXPECT_GT(*retry, absl::Milliseconds(100));
+  EXPECT_LT(*retry, absl::Seconds(3));
+  EXPECT_TRUE(patient->status().ok()) << patient->status();
+  EXPECT_TRUE(long_prompt->status().ok()) << long_prompt->status();
 }
 
 TEST(PacingTest, NoStepBesideAStreamIsPlannedLongerThanItsLimit) {

@@ -196,6 +196,7 @@ engine::Stats FakeEngine::stats() const {
   stats.shared_prefixes = 26;
   stats.saved_keys = 27;
   stats.requests_rejected = 18;
+  stats.deadlines_refused = 28;
   stats.finished_by_reason = {0, 21, 22, 23};
   stats.ttft = {.bounds = {0.1, 1.0}, .counts = {4, 5, 6}, .sum = 12.5};
   stats.tpot = {.bounds = {0.01}, .counts = {1, 0}, .sum = 0.005};

@@ -42,6 +42,23 @@ int32_t RunFull(PrefillPacer& pacer, const Machine& machine, int32_t decodes) {
   return tokens;
 }
 
+TEST(PrefillPacerTest, AHiccupHardlyRaisesTheLeastTime) {
+  const Machine machine;
+  PrefillPacer pacer(kTarget, 512);
+  WarmUp(pacer, machine);
+  EXPECT_EQ(pacer.LeastTime(1000, 1), absl::ZeroDuration()) << "no step had 256 tokens";
+  EXPECT_GT(pacer.LeastTime(32, 1), absl::ZeroDuration());
+  for (int i = 0; i < 20; ++i) pacer.NoteStep(400, 4, machine.Run(400, 4));
+  const absl::Duration truth = 1000 * machine.per_prompt_token;
+  const absl::Duration calm = pacer.LeastTime(1000, 0);
+  EXPECT_GT(calm, 0.8 * truth);
+  EXPECT_LT(calm, 1.2 * truth);
+  pacer.NoteStep(400, 4, absl::Seconds(10));
+  EXPECT_LE(pacer.LeastTime(1000, 0), 1.021 * calm);
+  for (int i = 0; i < 40; ++i) pacer.NoteStep(400, 4, 2 * machine.Run(400, 4));
+  EXPECT_GT(pacer.LeastTime(1000, 0), 1.6 * truth) << "a machine that stays slow is believed";
+}
+
 TEST(PrefillPacerTest, StepsEndWithinTheTargetOnAnyMachine) {
   for (const int64_t price_us : {20, 400, 3000}) {
     const Machine machine{.per_prompt_token = absl::Microseconds(price_us)};

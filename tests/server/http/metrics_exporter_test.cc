@@ -165,6 +165,7 @@ TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
       {"quire_shared_prefixes_total", 26},
       {"quire_saved_keys_total", 27},
       {"quire_requests_rejected_total", 18},
+      {"quire_deadlines_refused_total", 28},
       {"quire_sequences_finished_total{reason=\"stop\"}", 21},
       {"quire_sequences_finished_total{reason=\"length\"}", 22},
       {"quire_sequences_finished_total{reason=\"abort\"}", 23},
