@@ -28,6 +28,7 @@ enum ExitStatus : int {
 using Args = std::vector<std::string>;
 
 int RunGenerate(const Args& args, Interrupt& interrupt);
+int RunBatch(const Args& args, Interrupt& interrupt);
 int RunScore(const Args& args, Interrupt& interrupt);
 int RunChat(const Args& args, Interrupt& interrupt);
 int RunTokenize(const Args& args, Interrupt& interrupt);

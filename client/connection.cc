@@ -267,6 +267,17 @@ absl::Status Connection::Generate(const v1::GenerateRequest& request,
                      std::nullopt);
 }
 
+absl::Status Connection::GenerateBatch(const v1::GenerateBatchRequest& request,
+                                       const OnAnswer& on_answer) {
+  grpc::ClientContext context;
+  impl_->Begin(context, std::nullopt);
+  const auto reader = impl_->inference->GenerateBatch(&context, request);
+  for (v1::GenerateBatchResponse answer; reader->Read(&answer);) on_answer(answer);
+  const grpc::Status status = reader->Finish();
+  impl_->End(context);
+  return impl_->ToStatus(status);
+}
+
 absl::Status Connection::Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
   return impl_->Call(*impl_->inference, &v1::InferenceService::Stub::Score, request, response,
                      std::nullopt);

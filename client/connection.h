@@ -29,7 +29,7 @@ struct ConnectionOptions {
   std::string tls_key;
   std::string tls_server_name;  // name that the certificate must have; empty: `server`'s host
   std::string token_file;       // empty: environment variable QUIRE_TOKEN; neither: no token
-  // The timeout of each call. If it is absent, streams, Generate and Score have no timeout, and
+  // The timeout of each call. If it is absent, calls that generate or score have no timeout, and
   // other calls have kUnaryTimeout.
   std::optional<absl::Duration> timeout;
 };
@@ -50,6 +50,7 @@ class Connection {
  public:
   using OnMessage = std::function<void(StreamCall& call, const v1::GenerateStreamResponse&)>;
   using OnDone = std::function<void(const absl::Status&)>;
+  using OnAnswer = std::function<void(const v1::GenerateBatchResponse&)>;
 
   // Reads the token and PEM files that `options` names. Does not connect; the first call does.
   // Returns InvalidArgument when a file cannot be read.
@@ -57,9 +58,12 @@ class Connection {
   // Waits until gRPC has released every stream. Every stream must have ended or been cancelled.
   ~Connection();
 
-  // Each of the following methods sends a request and waits for the answer. Generate and Score have
-  // no default timeout. The default timeout of the other methods is kUnaryTimeout.
+  // Each of the following methods sends a request and waits for the answer. Generate, Score and
+  // GenerateBatch have no default timeout. The default timeout of the other methods is
+  // kUnaryTimeout.
   absl::Status Generate(const v1::GenerateRequest& request, v1::GenerateResponse* response);
+  // Calls `on_answer` for each answer, in the order in which the answers arrive.
+  absl::Status GenerateBatch(const v1::GenerateBatchRequest& request, const OnAnswer& on_answer);
   absl::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response);
   absl::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response);
   absl::Status Detokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse* response);

@@ -22,6 +22,7 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"generate", "generate text from a prompt", RunGenerate},
+    {"batch", "answer the requests of a file", RunBatch},
     {"chat", "talk with a chat model", RunChat},
     {"score", "log probabilities of given continuations of a prompt", RunScore},
     {"tokenize", "turn text into tokens, and tokens into text", RunTokenize},

@@ -33,7 +33,7 @@ struct EndedCall {
   std::string_view peer;              // the client's address
   std::string_view request_id;
   absl::StatusCode code = absl::StatusCode::kOk;
-  const engine::RequestSummary* summary = nullptr;  // set for Generate, GenerateStream and Score
+  const engine::RequestSummary* summary = nullptr;  // set for calls of InferenceService
   absl::Duration total;                             // from the call's start to its end
 };
 

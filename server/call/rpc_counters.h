@@ -1,7 +1,6 @@
 #pragma once
 
-// Counts how often each RPC ended with each code, and how many calls of Generate, GenerateStream
-// and Score are open.
+// Counts how often each RPC ended with each code, and how many calls of InferenceService are open.
 
 #include <array>
 #include <atomic>
@@ -21,6 +20,7 @@ enum class Rpc : uint8_t {
   kGenerate,
   kGenerateStream,
   kScore,
+  kGenerateBatch,
   kTokenize,
   kDetokenize,
   kApplyChatTemplate,
@@ -35,11 +35,22 @@ enum class Rpc : uint8_t {
   kListTenants,
 };
 
-inline constexpr std::array<std::string_view, 15> kRpcNames = {
-    "Generate",         "GenerateStream",    "Score",      "Tokenize",
-    "Detokenize",       "ApplyChatTemplate", "ListModels", "GetModelInfo",
-    "GetServerInfo",    "GetStats",          "Abort",      "Drain",
-    "FlushPrefixCache", "GetQuota",          "ListTenants"};
+inline constexpr std::array<std::string_view, 16> kRpcNames = {"Generate",
+                                                               "GenerateStream",
+                                                               "Score",
+                                                               "GenerateBatch",
+                                                               "Tokenize",
+                                                               "Detokenize",
+                                                               "ApplyChatTemplate",
+                                                               "ListModels",
+                                                               "GetModelInfo",
+                                                               "GetServerInfo",
+                                                               "GetStats",
+                                                               "Abort",
+                                                               "Drain",
+                                                               "FlushPrefixCache",
+                                                               "GetQuota",
+                                                               "ListTenants"};
 
 inline constexpr std::array<std::string_view, 17> kStatusCodeNames = {
     "OK",
@@ -77,8 +88,8 @@ class RpcCounters {
       counts_{};
 };
 
-// Counts the open calls of Generate, GenerateStream and Score. A call counts from the start of its
-// handler until gRPC is done with it. Thread-safe.
+// Counts the open calls of InferenceService. A call counts from the start of its handler until gRPC
+// is done with it. Thread-safe.
 class OpenCalls {
  public:
   void Begin();

@@ -1,8 +1,10 @@
-// InferenceService: one RPC becomes one request handed to Engine::Submit.
+// InferenceService: one RPC becomes one request handed to Engine::Submit, or several of a batch.
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -10,18 +12,24 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "quire/v1/inference_service.grpc.pb.h"
+#include "server/call/batch.h"
 #include "server/call/egress.h"
 #include "server/grpc/proto_conversion.h"
 #include "server/grpc/rpc_context.h"
+#include "server/grpc/rpc_status.h"
 #include "server/identity/grant.h"
 
 namespace quire::server {
 namespace {
 
-// The common part of unary and streaming calls. The handler calls Submit, and gRPC calls OnCancel
+// The common part of all calls. The handler calls Submit, and gRPC calls OnCancel
 // only after the handler has returned its reactor. So `submitted_` is set before OnCancel runs,
 // however early the client cancels.
 class GenerateCall {
@@ -34,22 +42,33 @@ class GenerateCall {
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
 
-  // Returns the parameters of the request in `bytes`. Reads the request id before the other checks,
-  // so that the log shows the id with their errors.
+  // Reads the call's message. Reads the request id before the other checks, so that the log shows
+  // the id with their errors.
   template <typename Request>
-  absl::StatusOr<engine::GenerateParams> Read(const grpc::ByteBuffer& bytes) {
+  absl::Status ReadMessage(const grpc::ByteBuffer& bytes, Request& request) {
     has_message_ = HasMessage(bytes);
     if (!has_message_) return absl::CancelledError("the call ended before its message came");
-    Request request;
     const absl::Status parsed = ParseMessage(bytes, request);
-    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, request.request_id()));
+    std::string_view id;
+    if constexpr (requires { request.request_id(); }) id = request.request_id();
+    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, id));
     ASSIGN_OR_RETURN(caller_, AuthenticateCaller(context_, parts_));
-    RETURN_IF_ERROR(parsed);
+    return parsed;
+  }
+  // Returns the parameters of one request of the call. Called after ReadMessage.
+  template <typename Request>
+  absl::StatusOr<engine::GenerateParams> ParamsOf(const Request& request, std::string request_id) {
     ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(request));
-    params.request_id = request_id_;
+    params.request_id = std::move(request_id);
     params.deadline = DeadlineOf(context_);
     RETURN_IF_ERROR(Grant(*caller_, params));
     return params;
+  }
+  template <typename Request>
+  absl::StatusOr<engine::GenerateParams> Read(const grpc::ByteBuffer& bytes) {
+    Request request;
+    RETURN_IF_ERROR(ReadMessage(bytes, request));
+    return ParamsOf(request, request_id_);
   }
 
   absl::Status Submit(engine::GenerateParams params, std::shared_ptr<engine::TokenSink> sink) {
@@ -61,6 +80,7 @@ class GenerateCall {
     if (submitted_ != nullptr) submitted_->Cancel();
   }
   void Abandon() { context_.TryCancel(); }
+  bool IsPastDeadline() const { return DeadlineOf(context_) <= absl::Now(); }
 
   // Reports how the call ended to the log and the counters.
   grpc::Status End(const absl::Status& status, const engine::RequestSummary& summary) {
@@ -187,9 +207,115 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
   const std::shared_ptr<AnswerLinger> linger_;
 };
 
+constexpr int kMaxBatch = 1024;
+constexpr uint32_t kMaxInFlight = 256;
+constexpr int32_t kDefaultInFlight = 32;
+
+class BatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public BatchWriter {
+ public:
+  BatchCall(const ServiceParts& parts, grpc::CallbackServerContext& context,
+            const grpc::ByteBuffer& request)
+      : call_(parts, Rpc::kGenerateBatch, context) {
+    if (absl::Status status = Start(request); !status.ok()) Finish(call_.End(status, {}));
+  }
+
+  void OnCancel() override {
+    if (batch_ != nullptr) batch_->Cancel();
+  }
+  void OnWriteDone(bool ok) override { batch_->OnWriteDone(ok); }
+  void OnDone() override { delete this; }
+
+  absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> Submit(
+      int32_t index, std::shared_ptr<engine::TokenSink> sink) override {
+    absl::StatusOr<engine::GenerateParams>& params = items_[index].params;
+    RETURN_IF_ERROR(params.status());
+    auto submitted = call_.parts().engine.Submit(*params, std::move(sink));
+    if (!absl::IsResourceExhausted(submitted.status())) params = engine::GenerateParams();
+    return submitted;
+  }
+  bool HasTokenIds(int32_t index) const override {
+    const absl::StatusOr<engine::GenerateParams>& params = items_[index].params;
+    return params.ok() && params->output.token_ids;
+  }
+  void Write(BatchAnswer answer) override {
+    v1::GenerateBatchResponse message;
+    message.set_index(static_cast<uint32_t>(answer.index));
+    if (answer.status.ok()) {
+      v1::GenerateResponse& response = *message.mutable_response();
+      response = ToProto(std::move(answer.samples), answer.summary);
+      response.set_request_id(items_[answer.index].request_id);
+      response.set_model(call_.parts().engine.model_info().name);
+    } else {
+      *message.mutable_error() = ToRpcStatus(answer.status);
+    }
+    SerializeMessage(message, in_flight_);
+    StartWrite(&in_flight_);
+  }
+  void Close(const absl::Status& status, const engine::RequestSummary& total) override {
+    const bool late = !status.ok() && call_.IsPastDeadline();
+    Finish(call_.End(late ? engine::PastDeadlineStatus() : status, total));
+  }
+  void Abandon() override { call_.Abandon(); }
+
+ private:
+  struct Item {
+    std::string request_id;
+    absl::StatusOr<engine::GenerateParams> params;  // until the engine has the request
+  };
+
+  absl::Status Start(const grpc::ByteBuffer& bytes) {
+    v1::GenerateBatchRequest request;
+    RETURN_IF_ERROR(call_.ReadMessage(bytes, request));
+    const int num_requests = request.requests_size();
+    if (num_requests < 1 || num_requests > kMaxBatch) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("requests: want 1..%d, got %d", kMaxBatch, num_requests));
+    }
+    const uint32_t max_in_flight =
+        request.has_max_in_flight() ? request.max_in_flight() : kDefaultInFlight;
+    if (max_in_flight < 1 || max_in_flight > kMaxInFlight) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("max_in_flight: want 1..%d, got %d", kMaxInFlight, max_in_flight));
+    }
+    RETURN_IF_ERROR(FillItems(request));
+    batch_ =
+        std::make_shared<Batch>(BatchOptions{.num_requests = num_requests,
+                                             .max_in_flight = static_cast<int32_t>(max_in_flight),
+                                             .linger = call_.parts().linger},
+                                call_.parts().egress, *this);
+    batch_->Start();
+    return absl::OkStatus();
+  }
+
+  absl::Status FillItems(const v1::GenerateBatchRequest& request) {
+    std::map<std::string_view, int> index_of;  // by request id
+    items_.resize(static_cast<size_t>(request.requests_size()));
+    for (int i = 0; i < request.requests_size(); ++i) {
+      const v1::GenerateRequest& item = request.requests(i);
+      std::string& id = items_[i].request_id;
+      id = item.request_id().empty() ? absl::StrCat(call_.request_id(), "-", i) : item.request_id();
+      if (const auto [same, is_new] = index_of.emplace(id, i); !is_new) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("requests[%d].request_id: want another one than that of requests[%d]",
+                            i, same->second));
+      }
+      absl::Status named = item.request_id().empty() ? absl::OkStatus() : CheckRequestId(id);
+      items_[i].params = named.ok() ? call_.ParamsOf(item, id) : std::move(named);
+      if (items_[i].params.ok()) items_[i].params->answers_at_once = true;
+    }
+    return absl::OkStatus();
+  }
+
+  GenerateCall call_;
+  std::shared_ptr<Batch> batch_;  // constant; null if the call was refused
+  std::vector<Item> items_;       // egress thread only, as is the next
+  grpc::ByteBuffer in_flight_;
+};
+
 using RawInferenceService = v1::InferenceService::WithRawCallbackMethod_Generate<
     v1::InferenceService::WithRawCallbackMethod_GenerateStream<
-        v1::InferenceService::WithRawCallbackMethod_Score<v1::InferenceService::Service>>>;
+        v1::InferenceService::WithRawCallbackMethod_GenerateBatch<
+            v1::InferenceService::WithRawCallbackMethod_Score<v1::InferenceService::Service>>>>;
 
 class GenerateService final : public RawInferenceService {
  public:
@@ -210,6 +336,11 @@ class GenerateService final : public RawInferenceService {
   grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateStream(
       grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override {
     return new StreamCall(parts_, *context, *request);
+  }
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateBatch(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override {
+    return new BatchCall(parts_, *context, *request);
   }
 
  private:

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/logging.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "server/grpc/rpc_status.h"
 
@@ -83,18 +84,23 @@ void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context, 
   parts.access_log.Ended(call, base::SteadyNow());
 }
 
+absl::Status CheckRequestId(std::string_view id) {
+  const auto printable = [](char c) { return c > ' ' && c < '\x7f'; };
+  if (!id.empty() && id.size() <= kMaxRequestIdLength && std::ranges::all_of(id, printable)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("request_id: want at most %d characters of printable ASCII without spaces, "
+                      "got %d bytes",
+                      kMaxRequestIdLength, id.size()));
+}
+
 absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
                                           std::string_view field) {
   std::string id(field);
   if (id.empty()) id = std::string(FindMetadata(context, kRequestIdKey).value_or(""));
   if (id.empty()) id = NewRequestId();
-  const auto printable = [](char c) { return c > ' ' && c < '\x7f'; };
-  if (id.size() > kMaxRequestIdLength || !std::ranges::all_of(id, printable)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("request_id: want at most %d characters of printable ASCII without spaces, "
-                        "got %d bytes",
-                        kMaxRequestIdLength, id.size()));
-  }
+  RETURN_IF_ERROR(CheckRequestId(id));
   context.AddInitialMetadata(kRequestIdKey, id);
   return id;
 }

@@ -75,9 +75,10 @@ absl::Status CheckOperator(bool trusts_place, const Principal& caller);
 // Counts a call that has ended, and writes the call's line of the access log.
 void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context, EndedCall call);
 
+// Returns InvalidArgument unless `id` is 1..128 characters of printable ASCII without spaces.
+absl::Status CheckRequestId(std::string_view id);
 // Returns the request id: `field`, or else the `x-request-id` metadata, or else a new id. Sends the
-// id back in the initial metadata. Returns InvalidArgument unless the id is 1..128 characters of
-// printable ASCII without spaces.
+// id back in the initial metadata. Returns what CheckRequestId returns for it.
 absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
                                           std::string_view field);
 

@@ -560,6 +560,16 @@ drop("e09", "the end of a write wakes nobody",
 bug("e02", "what waits behind a write is dropped at the end", ("void StreamSink::Finish", "finished_ = true;"),
     "finished_ = true;\n    if (BUG && write_in_flight_) waiting_.Take();")
 
+bug, drop = source("server/call/batch.cc", "egress_test:BatchTest.*")
+bug("e15", "requests of a batch whose answers nobody reads make room for others (BatchUnbounded)",
+    "std::ssize(running_) + std::ssize(unsent_) + (writing_ ? 1 : 0)",
+    "std::ssize(running_) + (BUG ? 0 : std::ssize(unsent_) + (writing_ ? 1 : 0))")
+bug("e16", "a request that the queue refuses is answered though others of its batch run",
+    "absl::IsResourceExhausted(submitted.status()) && !running_.empty()",
+    "!BUG && absl::IsResourceExhausted(submitted.status()) && !running_.empty()")
+drop("e17", "a batch that is cancelled goes on", "item->submitted->Cancel();")
+drop("e18", "a batch waits for ever for a client that reads nothing", "egress_.WakeAfter(weak_from_this(), options_.linger);")
+
 bug, drop = source("server/call/delta_buffer.cc", "egress_test")
 drop("e03", "usage is lost in a merge", "if (from.usage.has_value()) to.usage = from.usage;")
 drop("e04", "prompt log-probabilities are lost in a merge", "MoveToEnd(from.prompt_logprobs, to.prompt_logprobs);")

@@ -48,14 +48,19 @@ Reply<Response> Call(Stub& stub,
   return reply;
 }
 
-class RealStream final : public RpcStream {
+template <typename Response>
+class RealReader final : public RpcReader<Response> {
+  using Reader = std::unique_ptr<grpc::ClientReader<Response>>;
+
  public:
-  RealStream(v1::InferenceService::Stub& stub, const v1::GenerateRequest& request,
-             const CallOptions& options) {
+  template <typename Request>
+  RealReader(v1::InferenceService::Stub& stub,
+             Reader (v1::InferenceService::Stub::*method)(grpc::ClientContext*, const Request&),
+             const Request& request, const CallOptions& options) {
     Prepare(options, context_);
-    reader_ = stub.GenerateStream(&context_, request);
+    reader_ = (stub.*method)(&context_, request);
   }
-  bool Read(v1::GenerateStreamResponse& message) override { return reader_->Read(&message); }
+  bool Read(Response& message) override { return reader_->Read(&message); }
   void Cancel() override { context_.TryCancel(); }
   Outcome Finish() override {
     Outcome outcome;
@@ -66,7 +71,7 @@ class RealStream final : public RpcStream {
 
  private:
   grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReader<v1::GenerateStreamResponse>> reader_;
+  Reader reader_;
 };
 
 }  // namespace
@@ -129,7 +134,13 @@ Reply<v1::GenerateResponse> RpcClient::Generate(const v1::GenerateRequest& reque
 }
 std::unique_ptr<RpcStream> RpcClient::GenerateStream(const v1::GenerateRequest& request,
                                                      const CallOptions& options) {
-  return std::make_unique<RealStream>(stubs_->inference, request, options);
+  return std::make_unique<RealReader<v1::GenerateStreamResponse>>(
+      stubs_->inference, &v1::InferenceService::Stub::GenerateStream, request, options);
+}
+std::unique_ptr<RpcBatch> RpcClient::GenerateBatch(const v1::GenerateBatchRequest& request,
+                                                   const CallOptions& options) {
+  return std::make_unique<RealReader<v1::GenerateBatchResponse>>(
+      stubs_->inference, &v1::InferenceService::Stub::GenerateBatch, request, options);
 }
 Reply<v1::ScoreResponse> RpcClient::Score(const v1::ScoreRequest& request,
                                           const CallOptions& options) {

@@ -43,13 +43,17 @@ struct Reply : Outcome {
   Response response;
 };
 
-class RpcStream {
+// A call whose answer is a stream.
+template <typename Response>
+class RpcReader {
  public:
-  virtual ~RpcStream() = default;
-  virtual bool Read(v1::GenerateStreamResponse& message) = 0;
+  virtual ~RpcReader() = default;
+  virtual bool Read(Response& message) = 0;
   virtual void Cancel() = 0;
   virtual Outcome Finish() = 0;
 };
+using RpcStream = RpcReader<v1::GenerateStreamResponse>;
+using RpcBatch = RpcReader<v1::GenerateBatchResponse>;
 
 enum class Health { kUnknown, kServing, kNotServing, kNoSuchService, kUnreachable };
 
@@ -62,6 +66,8 @@ class RpcClient {
                                        const CallOptions& options = {});
   std::unique_ptr<RpcStream> GenerateStream(const v1::GenerateRequest& request,
                                             const CallOptions& options = {});
+  std::unique_ptr<RpcBatch> GenerateBatch(const v1::GenerateBatchRequest& request,
+                                          const CallOptions& options = {});
   Reply<v1::ScoreResponse> Score(const v1::ScoreRequest& request, const CallOptions& options = {});
   Reply<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request,
                                        const CallOptions& options = {});

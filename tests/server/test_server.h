@@ -59,9 +59,10 @@ inline v1::GenerateRequest Prompt(const std::string& text = "hello") {
   return request;
 }
 
-inline std::vector<v1::GenerateStreamResponse> ReadAll(RpcStream& stream) {
-  std::vector<v1::GenerateStreamResponse> messages;
-  for (v1::GenerateStreamResponse message; stream.Read(message);) messages.push_back(message);
+template <typename Response>
+std::vector<Response> ReadAll(RpcReader<Response>& stream) {
+  std::vector<Response> messages;
+  for (Response message; stream.Read(message);) messages.push_back(message);
   return messages;
 }
 
