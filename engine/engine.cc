@@ -16,9 +16,11 @@
 #include "engine/admission/tenant_meters.h"
 #include "engine/engine_metrics.h"
 #include "engine/frontend/frontend.h"
+#include "engine/frontend/resume_check.h"
 #include "engine/frontend/worker_pool.h"
 #include "engine/kv/kv_budget.h"
 #include "engine/make_engine.h"
+#include "engine/output/replay.h"
 #include "engine/sharing/prefix_registry.h"
 #include "engine/step_loop.h"
 
@@ -69,6 +71,9 @@ int64_t FrontendBytes(const GenerateParams& params, const PrefixContent* prefix)
   }
   // The prompt is tokenized again with each continuation that is text.
   for (const auto& given : params.continuations) bytes += prompt + std::visit(size, given);
+  for (const TokenIds& ids : params.resume ? params.resume->token_ids : std::vector<TokenIds>()) {
+    bytes += std::ssize(ids);
+  }
   return bytes + std::ssize(params.sampling.allowed_token_ids) +
          std::ssize(params.stop.stop_token_ids);
 }
@@ -287,7 +292,17 @@ absl::StatusOr<CacheLease> EngineImpl::Prepare(Request& request) {
     RETURN_IF_ERROR(prefixes_.Prepare(request));
     return CacheLease();
   }
+  const bool is_resumed = request.params.resume.has_value();
+  if (is_resumed) {
+    const ServerInfo& info = parts_.server_info;
+    RETURN_IF_ERROR(CheckResume(request.params,
+                                {.model_digest = info.model_digest,
+                                 .numerics = info.answer_numerics,
+                                 .no_resume = info.no_resume},
+                                static_cast<int32_t>(parts_.model->config().vocab_size)));
+  }
   RETURN_IF_ERROR(frontend_.Prepare(request));
+  if (is_resumed) RETURN_IF_ERROR(ReplayOutput(*parts_.tokenizer, request));
   const int32_t block_size = parts_.limits.block_size;
   const auto prompt_len = static_cast<int64_t>(request.prompt_ids.size());
   const int32_t n = request.params.sampling.n;
@@ -314,6 +329,7 @@ void EngineImpl::PrepareAndAdmit(AdmittedRequest admitted) {
     } else if (!status.ok() && request->pins == 0) {
       metrics_.requests_rejected.Add(1);
     }
+    if (request->params.resume) metrics_.NoteResume(status);
   }
   if (status.ok()) return channel_.Admit(std::move(admitted));
   admitted.ticket.Release();
@@ -387,6 +403,7 @@ Stats EngineImpl::stats() const {
                        .outputs = metrics_.kept_outputs.value(),
                        .scores = metrics_.kept_scores.value(),
                        .tenants = metrics_.kept_tenants.value()}};
+  for (size_t i = 0; i < stats.resumes.size(); ++i) stats.resumes[i] = metrics_.resumes[i].value();
   for (size_t i = 0; i < stats.finished_by_reason.size(); ++i) {
     stats.finished_by_reason[i] = metrics_.finished_by_reason[i].value();
   }

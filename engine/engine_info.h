@@ -92,7 +92,13 @@ struct ServerInfo {
   int32_t max_num_seqs = 0;
   int32_t max_num_batched_tokens = 0;
   int32_t max_draft_tokens = 0;
-  std::string hash_scheme;  // the hash scheme of the prefix cache
+  std::string hash_scheme;   // the hash scheme of the prefix cache
+  std::string model_digest;  // see files/model_digest.h
+  // Names everything besides the model that the bits of an answer depend on; see
+  // control_service.proto.
+  std::string answer_numerics;
+  // The reason why no stream can be resumed. Empty if streams can be resumed.
+  std::string no_resume;
 };
 
 // Like a Prometheus histogram, but the counts are not cumulative.
@@ -100,6 +106,13 @@ struct HistogramSnapshot {
   std::vector<double> bounds;    // upper bounds in seconds, +Inf left out
   std::vector<uint64_t> counts;  // bounds.size() + 1, not cumulative
   double sum = 0.0;
+};
+
+// What became of a request to resume a stream.
+enum class ResumeResult : uint8_t {
+  kResumed,   // it was admitted
+  kInvalid,   // INVALID_ARGUMENT: what was given does not fit together
+  kMismatch,  // FAILED_PRECONDITION: the bits would not be those of the broken stream
 };
 
 // Counts of the objects that the engine keeps for unfinished requests. All are zero when the engine
@@ -140,8 +153,9 @@ struct Stats {
   // KV head, a device reads a prefix once for every 64 of them, so it saves fewer.
   int64_t shared_prefixes = 0;
   int64_t saved_keys = 0;
-  int64_t requests_rejected = 0;
-  int64_t deadlines_refused = 0;  // of these, requests that would have missed their deadlines                // refused before admission
+  int64_t requests_rejected = 0;                // refused before admission
+  int64_t deadlines_refused = 0;                // of these, for deadlines that would be missed
+  std::array<int64_t, 3> resumes{};             // requests to resume a stream, by ResumeResult
   std::array<int64_t, 4> finished_by_reason{};  // sequences, by FinishReason
   HistogramSnapshot ttft;
   HistogramSnapshot tpot;

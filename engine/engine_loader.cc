@@ -21,6 +21,7 @@
 #include "engine/model/decoder_tensors.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
+#include "files/model_digest.h"
 #include "files/model_files.h"
 #include "kernels/backend_registry.h"
 
@@ -212,6 +213,20 @@ bool SkipsUnderAlibi(const EngineConfig& config, const ModelConfig& model) {
   return false;
 }
 
+// Returns a name of all that the bits of an answer depend on, besides the model.
+std::string AnswerNumerics(const EngineParts& parts, const ModelConfig& model,
+                           const kernels::BackendInfo& backend) {
+  std::string name = absl::StrCat(backend.numerics, ",kv=", parts.model_info.kv_dtype);
+  const bool depends_on_length = std::ranges::any_of(model.ropes, [](const RopeConfig& rope) {
+    return rope.scaling == RopeScaling::kDynamic || rope.scaling == RopeScaling::kLongRope;
+  });
+  if (depends_on_length) absl::StrAppend(&name, ",rope_len=", parts.limits.max_model_len);
+  if (!backend.host_memory) {
+    absl::StrAppend(&name, ",act=", parts.model_info.activation_dtype, ",gpu=", backend.isa_path);
+  }
+  return name;
+}
+
 absl::Status LoadText(const files::OpenedModel& files, EngineParts& parts) {
   ASSIGN_OR_RETURN(parts.tokenizer, LoadTokenizer(files));
   if (const std::string warning = TokenizerWarning(files); !warning.empty()) {
@@ -306,7 +321,13 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                        .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
                        .max_num_batched_tokens = static_cast<int32_t>(parts.limits.max_tokens),
                        .max_draft_tokens = parts.limits.max_draft_tokens,
-                       .hash_scheme = std::string(kHashScheme)};
+                       .hash_scheme = std::string(kHashScheme),
+                       .model_digest = files::ModelDigest(*files),
+                       .answer_numerics = AnswerNumerics(parts, model, backend),
+                       .no_resume = backend.host_memory || config.deterministic
+                                        ? ""
+                                        : "--deterministic is not set: without it the bits of an "
+                                          "answer depend on what else a GPU computes"};
   return parts;
 }
 

@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "absl/status/status.h"
+
 #include "base/heartbeat.h"
 #include "base/metrics.h"
 #include "engine/engine_info.h"
@@ -23,6 +25,7 @@ struct EngineMetrics {
   base::Counter block_copies, preemptions, steps, steps_failed;
   base::Counter shared_prefixes, saved_keys;
   base::Counter requests_rejected, deadlines_refused;
+  std::array<base::Counter, 3> resumes;  // by ResumeResult
   std::array<base::Counter, 4> finished_by_reason;
   base::LatencyHistogram ttft, tpot;
 
@@ -32,6 +35,14 @@ struct EngineMetrics {
   base::Counter failed_steps;                 // steps that failed since the last one that succeeded
   base::Heartbeat since_failure;              // busy since the last failed step
   base::Counter device_lost;                  // 1: no step can succeed any more
+
+  // Counts a request to resume a stream. `status` is what became of it in the frontend.
+  void NoteResume(const absl::Status& status) {
+    ResumeResult result = ResumeResult::kInvalid;
+    if (status.ok()) result = ResumeResult::kResumed;
+    if (absl::IsFailedPrecondition(status)) result = ResumeResult::kMismatch;
+    resumes[static_cast<size_t>(result)].Add(1);
+  }
 };
 
 inline HistogramSnapshot Snapshot(const base::LatencyHistogram& histogram) {

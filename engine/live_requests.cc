@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/output/replay.h"
+
 namespace quire::engine {
 
 LiveRequest& LiveRequests::Add(AdmittedRequest admitted) {
@@ -16,6 +18,21 @@ LiveRequest& LiveRequests::Add(AdmittedRequest admitted) {
   live.summary.usage.prompt_tokens = static_cast<int64_t>(live.request->prompt_ids.size());
   next_sequence_id_ += live.num_left;
   return live;
+}
+
+void LiveRequests::NoteAdmitted(LiveRequest& live) {
+  const Request& request = *live.request;
+  if (request.params.output.resumable) Queue(live, {.seed = request.seed});
+  if (!request.is_resumed()) return;
+  live.forked = true;
+  for (size_t k = 0; k < request.replayed.size(); ++k) {
+    ReplayedSample& sample = *request.replayed[k];
+    const int64_t num_given = std::ssize(request.params.resume->token_ids[k]);
+    live.summary.usage.completion_tokens += num_given;
+    live.summary.usage.resumed_tokens += num_given;
+    live.num_left -= sample.has_ended() ? 1 : 0;
+    if (sample.has_ended() || !sample.delta.text.empty()) Queue(live, std::move(sample.delta));
+  }
 }
 
 LiveRequest* LiveRequests::Find(const Request& request) {
@@ -71,7 +88,8 @@ LiveRequest LiveRequests::Take(LiveRequest& live, absl::Time now) {
     --num_unstarted_;
     summary.timings.queue = now - live.request->arrival;
   }
-  const int64_t tokens_a_sample = summary.usage.completion_tokens / live.request->params.sampling.n;
+  const int64_t num_new = summary.usage.completion_tokens - summary.usage.resumed_tokens;
+  const int64_t tokens_a_sample = num_new / live.request->params.sampling.n;
   if (live.first_token != absl::InfinitePast()) {
     summary.timings.decode = live.last_token - live.first_token;
     if (tokens_a_sample > 1 && !live.request->is_scoring()) {

@@ -45,6 +45,10 @@ class LiveRequests {
   // Adds a request and gives its samples the sequence ids first_id .. first_id + n - 1. References
   // to a live request are valid until Take().
   LiveRequest& Add(AdmittedRequest admitted);
+  // Queues what a stream has at admission: the first delta of a stream that can be resumed and, of
+  // a resumed request, what its samples released and did not send. Counts the tokens that were
+  // given and the samples that have ended.
+  void NoteAdmitted(LiveRequest& live);
   LiveRequest& Of(const Sequence& sequence) { return live_.at(sequence.request.get()); }
   // Returns nullptr when the request has ended.
   LiveRequest* Find(const Request& request);

@@ -12,6 +12,7 @@
 #include "base/math.h"
 #include "base/status_macros.h"
 #include "engine/kv/kv_budget.h"
+#include "engine/output/replay.h"
 #include "engine/request/retry_after.h"
 
 namespace quire::engine {
@@ -155,14 +156,13 @@ void StepLoop::Take(AdmittedRequest admitted, absl::Time now) {
   if (const absl::Status status = CheckDeadline(*admitted.request, now); !status.ok()) {
     return Refuse(std::move(admitted), status, now);
   }
-  const LiveRequest& live = live_.Add(std::move(admitted));
-  const std::shared_ptr<Request>& request = live.request;
+  LiveRequest& live = live_.Add(std::move(admitted));
+  const std::shared_ptr<Request> request = live.request;
   output_.Add(live.first_id, request);
-  auto sequence = std::make_unique<Sequence>();
-  sequence->id = live.first_id;
-  sequence->request = request;
-  sequence->tokens = request->prompt_ids;
-  scheduler_.Add(std::move(sequence));
+  Schedule(live);
+  live_.NoteAdmitted(live);
+  live_.Emit();
+  if (live.num_left == 0) return FinishRequest(live, now);  // each sample had ended
   // A notice that came before the request was in live_ is lost, so the flag of the request is read
   // here.
   if (request->cancelled.load(std::memory_order_acquire)) Reconsider(live, now);
@@ -178,7 +178,7 @@ absl::Status StepLoop::CheckDeadline(const Request& request, absl::Time now) {
   // A step with drafts yields several tokens.
   const int64_t tokens_per_step = 1 + parts_.limits.max_draft_tokens;
   const int64_t steps =
-      request.is_scoring()
+      request.is_scoring() || request.is_resumed()
           ? 0
           : base::CeilDiv(std::max<int64_t>(request.params.stop.min_tokens, 1), tokens_per_step);
   if (kCertain * pacer_.LeastTime(own, steps) > left) {
@@ -207,6 +207,27 @@ void StepLoop::Refuse(AdmittedRequest admitted, const absl::Status& status, absl
   admitted.charge.Settle(0);
   running_.Erase(*request);
   request->sink->Finish(status, {.timings = {.queue = now - request->arrival}});
+}
+
+void StepLoop::Schedule(const LiveRequest& live) {
+  const Request& request = *live.request;
+  const auto new_sequence = [&](int32_t index) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->id = live.first_id + index;
+    sequence->sample_index = index;
+    sequence->request = live.request;
+    sequence->tokens = request.prompt_ids;
+    return sequence;
+  };
+  if (!request.is_resumed()) return scheduler_.Add(new_sequence(0));
+  std::vector<std::unique_ptr<Sequence>> samples;
+  for (int32_t k = 0; k < request.params.sampling.n; ++k) {
+    if (request.replayed[k]->has_ended()) continue;
+    const TokenIds& given = request.params.resume->token_ids[k];
+    std::unique_ptr<Sequence>& sample = samples.emplace_back(new_sequence(k));
+    sample->tokens.insert(sample->tokens.end(), given.begin(), given.end());
+  }
+  if (!samples.empty()) scheduler_.AddResumed(std::move(samples));
 }
 
 void StepLoop::Take(FlushCommand flush, absl::Time) {

@@ -76,6 +76,8 @@ class StepLoop {
   absl::Status CheckDeadline(const Request& request, absl::Time now);
   // Ends a request that the scheduler never had.
   void Refuse(AdmittedRequest admitted, const absl::Status& status, absl::Time now);
+  // Gives the scheduler the samples of a new request that have not ended.
+  void Schedule(const LiveRequest& live);
   void Reconsider(const LiveRequest& live, absl::Time now);
   void FlushSome();
   void Submit(StepPlan plan, absl::Time now);

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <unordered_map>
 
+#include "engine/output/sample_output.h"
 #include "engine/output/token_stops.h"
 #include "engine/request/request.h"
 #include "engine/request/sequence.h"
@@ -14,14 +14,6 @@
 #include "text/tokenizer/tokenizer.h"
 
 namespace quire::engine {
-
-struct Output {
-  // delta.finish_reason is final, since it accounts for stop strings too. The caller passes it to
-  // the scheduler and fills in delta.usage.
-  TokenDelta delta;
-  // False if the delta holds nothing and need not be sent.
-  bool has_content = false;
-};
 
 // Keeps the unfinished text of each sequence.
 //
@@ -45,7 +37,8 @@ class OutputProcessor {
   explicit OutputProcessor(const text::Tokenizer& tokenizer);  // must outlive this
   ~OutputProcessor();
 
-  // Adds the request's n samples, with ids first_id .. first_id + n - 1.
+  // Adds the request's n samples, with ids first_id .. first_id + n - 1. Of a resumed request, adds
+  // those that have not ended, as they are after the tokens that were given.
   void Add(SequenceId first_id, const std::shared_ptr<const Request>& request);
 
   // Takes the next token of a sequence, and the verdict of CheckTokenStops on it. Not called again
@@ -61,12 +54,14 @@ class OutputProcessor {
   int64_t size() const { return static_cast<int64_t>(states_.size()); }
 
  private:
-  struct State;
+  struct State {
+    std::shared_ptr<const Request> request;
+    SampleOutput output;
+  };
   State& Find(SequenceId id);
-  TokenDelta NewDelta(State& state) const;
 
   const text::Tokenizer& tokenizer_;
-  std::unordered_map<SequenceId, std::unique_ptr<State>> states_;
+  std::unordered_map<SequenceId, State> states_;
 };
 
 }  // namespace quire::engine

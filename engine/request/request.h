@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,6 +26,17 @@ namespace quire::engine {
 using TokenIds = std::vector<int32_t>;
 using ChatMessages = std::vector<text::ChatMessage>;
 
+// What arrived of a stream that broke. The tokens count for positions, penalties, lengths and stops
+// as if they were drawn now, and are not sent again.
+struct ResumeParams {
+  std::vector<TokenIds> token_ids;   // by sample; may be empty
+  std::vector<uint64_t> text_bytes;  // by sample: bytes of text, the echo included
+  std::string model_digest;          // of the broken stream, as is numerics
+  std::string numerics;
+};
+
+struct ReplayedSample;  // engine/output/replay.h
+
 // The request as it came in, before the frontend.
 struct GenerateParams {
   std::string request_id;  // empty: made by the engine
@@ -39,6 +51,7 @@ struct GenerateParams {
   SamplingParams sampling;
   StopParams stop;
   OutputOptions output;
+  std::optional<ResumeParams> resume;
   bool answers_at_once = false;  // the answer is one message, kept in memory until the end
   CacheParams cache;
   SchedParams sched;
@@ -68,6 +81,9 @@ struct Request {
   int32_t max_tokens = 0;                  // resolved: limited by the context
   CacheWindow cache_window;                // resolved
   uint64_t seed = 0;                       // resolved
+  // The samples of a request that is resumed after at least one token. ReplayOutput makes them, and
+  // the step thread takes over their output.
+  std::vector<std::shared_ptr<ReplayedSample>> replayed;
   // `arrival` and `deadline` are times of the engine's clock. Unlike a wall clock, this clock
   // cannot be set.
   absl::Time arrival;
@@ -76,6 +92,9 @@ struct Request {
 
   // True if the tokens of the samples are given, not drawn.
   bool is_scoring() const { return !continuation_ids.empty(); }
+
+  // True if the samples go on after tokens that were given.
+  bool is_resumed() const { return !replayed.empty(); }
 
   // Any thread may set this flag at any time. The thread that works on the request then ends the
   // request.

@@ -46,6 +46,7 @@ struct OutputOptions {
   bool echo = false;                       // the output begins with the prompt's text
   bool usage_per_chunk = false;
   bool skip_special_tokens = true;
+  bool resumable = false;  // a delta without content, but with the seed, is sent at admission
 };
 
 struct CacheParams {

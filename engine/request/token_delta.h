@@ -30,6 +30,8 @@ struct Usage {
   int64_t prefix_tokens = 0;      // those of cached_tokens that came from the named prefix
   int64_t recomputed_tokens = 0;  // tokens computed again after preemptions
   int64_t num_preemptions = 0;
+  int64_t resumed_tokens =
+      0;  // given by a resumed request, all samples; completion_tokens has them
 };
 
 struct Timings {

@@ -16,6 +16,13 @@ PinId PinOf(const Request& request) {
   return request.prefix == nullptr ? kNoPin : request.prefix->pin;
 }
 
+// Takes the memory for all tokens. An unbounded stream reserves only its window in advance.
+void ReserveTokens(Sequence& sequence) {
+  const CacheWindow& window = sequence.request->cache_window;
+  sequence.tokens.reserve(sequence.tokens.size() +
+                          (window.on() ? window.capacity() : sequence.request->max_tokens));
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
@@ -40,22 +47,24 @@ Scheduler::~Scheduler() {
   }
 }
 
-void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
-  const std::shared_ptr<Request>& request = sequence->request;
-  const int32_t n = request->params.sampling.n;
-  QUIRE_CHECK(n >= 1 && n <= config_.max_num_seqs && request->max_tokens >= 1 &&
-              !sequence->tokens.empty() && sequence->sample_index == 0)
-      << "sequence " << sequence->id;
+std::shared_ptr<Scheduler::Group> Scheduler::NewGroup(const std::shared_ptr<Request>& request) {
   auto group = std::make_shared<Group>();
   group->request = request;
   const GenerateParams& params = request->params;
   group->on = PinOf(*request);
   group->root_key = RootKeyOf(*request);
   group->tenant = shares_.Enter(params.sched.tenant, params.limits.share);
-  // An unbounded stream reserves only its window in advance.
-  const CacheWindow& window = request->cache_window;
-  sequence->tokens.reserve(sequence->tokens.size() +
-                           (window.on() ? window.capacity() : request->max_tokens));
+  return group;
+}
+
+void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
+  const std::shared_ptr<Request>& request = sequence->request;
+  const int32_t n = request->params.sampling.n;
+  QUIRE_CHECK(n >= 1 && n <= config_.max_num_seqs && request->max_tokens >= 1 &&
+              !sequence->tokens.empty() && sequence->sample_index == 0)
+      << "sequence " << sequence->id;
+  std::shared_ptr<Group> group = NewGroup(request);
+  ReserveTokens(*sequence);
   State& state = NewState(std::move(sequence), std::move(group), next_order_);
   state.rises_at = request->arrival + Waiting::kRiseTime;
   next_order_ += n;
@@ -83,6 +92,24 @@ int64_t Scheduler::NumPromptTokensLeft() const {
     num_tokens += state->num_tokens() - state->num_planned;
   }
   return num_tokens;
+}
+
+void Scheduler::AddResumed(std::vector<std::unique_ptr<Sequence>> samples) {
+  QUIRE_CHECK(!samples.empty());
+  const std::shared_ptr<Request> request = samples.front()->request;
+  const std::shared_ptr<Group> group = NewGroup(request);
+  for (std::unique_ptr<Sequence>& sample : samples) {
+    QUIRE_CHECK(sample->request == request && sample->num_generated() >= 0 &&
+                sample->num_generated() < request->max_tokens)
+        << "sequence " << sample->id;
+    ReserveTokens(*sample);
+    const auto index = static_cast<uint64_t>(sample->sample_index);
+    State& state = NewState(std::move(sample), group, next_order_ + index);
+    state.forked = true;
+    waiting_->Add(state);
+  }
+  next_order_ += static_cast<uint64_t>(request->params.sampling.n);
+  no_start_until_ = 0;
 }
 
 Scheduler::State& Scheduler::NewState(std::shared_ptr<Sequence> sequence,

@@ -153,6 +153,10 @@ class Scheduler {
   // Adds the first sequence of a request, with the prompt's tokens. The other n - 1 sequences are
   // forked from it later, with ids id + 1 .. id + n - 1.
   void Add(std::unique_ptr<Sequence> sequence);
+  // Adds the samples of a resumed request that have not ended, at least one, each with the prompt's
+  // tokens and the tokens that it had. They are scheduled like forked sequences that were preempted
+  // just now, but wait in the turns of new ones, so nobody gains a place by resuming.
+  void AddResumed(std::vector<std::unique_ptr<Sequence>> samples);
 
   // Returns the plan of a step, which is empty when nothing can run now. First ends the running
   // sequences that were cancelled, and all sequences that are past their deadline or have stalled
@@ -264,6 +268,7 @@ class Scheduler {
                    std::vector<FinishedSequence>& finished);
   void TakeToken(State& state, const SampledToken& token, std::vector<FinishedSequence>& finished);
 
+  std::shared_ptr<Group> NewGroup(const std::shared_ptr<Request>& request);
   State& NewState(std::shared_ptr<Sequence> sequence, std::shared_ptr<Group> group, uint64_t order);
   void AddPlaces(const State& state, int32_t num);
   void InsertRunning(State& state);

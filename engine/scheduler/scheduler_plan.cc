@@ -398,6 +398,10 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
 
   Sequence& sequence = *state.sequence;
   const int64_t num_cached = start.num_cached;
+  // Resumed samples start one by one. The first counts the prompt for all of them.
+  if (std::exchange(state.group->has_started, true) && !state.started) {
+    state.num_known = std::max(state.num_known, sequence.prompt_len());
+  }
   // Counts only the cached prompt tokens that this sequence never computed or found cached before.
   const int64_t saved = std::min(num_cached, sequence.prompt_len()) -
                         std::min(state.num_known, sequence.prompt_len());

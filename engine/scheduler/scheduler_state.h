@@ -24,6 +24,7 @@ struct Scheduler::Group {
   TenantShares::TenantId tenant = -1;
   int32_t num_left = 0;          // sequences that have not ended
   int32_t deltas_in_flight = 0;  // deltas that steps in flight will put into the sink
+  bool has_started = false;      // a sequence of it has run
 };
 
 // The record of one sequence. In the comments on members, "it" is this sequence.

@@ -126,7 +126,12 @@ class StreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publ
 
   void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) override {
     v1::GenerateStreamResponse message = ToProto(std::move(delta));
-    if (!std::exchange(has_written_, true)) message.set_request_id(call_.request_id());
+    if (!std::exchange(has_written_, true)) {
+      message.set_request_id(call_.request_id());
+      const engine::ServerInfo& info = call_.parts().engine.server_info();
+      message.set_model_digest(info.model_digest);
+      message.set_numerics(info.answer_numerics);
+    }
     if (summary != nullptr) {
       *message.mutable_usage() = ToProto(summary->usage);
       *message.mutable_timings() = ToProto(summary->timings);
@@ -181,7 +186,11 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
     if constexpr (kScores) {
       Answer(ToScores(std::move(samples), summary));
     } else {
-      Answer(ToProto(std::move(samples), summary));
+      v1::GenerateResponse response = ToProto(std::move(samples), summary);
+      const engine::ServerInfo& info = call_.parts().engine.server_info();
+      response.set_model_digest(info.model_digest);
+      response.set_numerics(info.answer_numerics);
+      Answer(std::move(response));
     }
     linger_->Answered();
     Finish(call_.End(status, summary));

@@ -79,6 +79,8 @@ absl::StatusOr<engine::OutputOptions> FromProto(const v1::OutputOptions& in) {
   if (in.has_echo()) out.echo = in.echo();
   if (in.has_usage_per_chunk()) out.usage_per_chunk = in.usage_per_chunk();
   if (in.has_skip_special_tokens()) out.skip_special_tokens = in.skip_special_tokens();
+  if (in.has_resumable()) out.resumable = in.resumable();
+  out.token_ids = out.token_ids || out.resumable;
   return out;
 }
 
@@ -178,6 +180,31 @@ absl::StatusOr<PromptVariant> PromptOf(const Request& request) {
 
 }  // namespace
 
+namespace {
+
+// Returns nullopt if the request resumes nothing.
+absl::StatusOr<std::optional<engine::ResumeParams>> ResumeOf(const v1::GenerateRequest& request) {
+  if (request.resume_token_ids().empty()) {
+    if (request.resume_text_bytes().empty() && !request.has_resume_model_digest() &&
+        !request.has_resume_numerics()) {
+      return std::nullopt;
+    }
+    return absl::InvalidArgumentError(
+        "resume_token_ids: want one entry for each sample beside the other fields of a resume, got "
+        "none");
+  }
+  engine::ResumeParams resume;
+  for (const v1::TokenIds& sample : request.resume_token_ids()) {
+    resume.token_ids.emplace_back(sample.ids().begin(), sample.ids().end());
+  }
+  resume.text_bytes.assign(request.resume_text_bytes().begin(), request.resume_text_bytes().end());
+  resume.model_digest = request.resume_model_digest();
+  resume.numerics = request.resume_numerics();
+  return resume;
+}
+
+}  // namespace
+
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request) {
   engine::GenerateParams params;
   params.model = request.model();
@@ -187,6 +214,7 @@ absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& requ
   ASSIGN_OR_RETURN(params.output, FromProto(request.output()));
   ASSIGN_OR_RETURN(params.cache, FromProto(request.cache()));
   params.sched = FromProto(request.sched());
+  ASSIGN_OR_RETURN(params.resume, ResumeOf(request));
   return params;
 }
 
@@ -224,6 +252,7 @@ v1::Usage ToProto(const engine::Usage& usage) {
   out.set_cached_tokens(ToWireCount(usage.cached_tokens));
   out.set_recomputed_tokens(ToWireCount(usage.recomputed_tokens));
   out.set_num_preemptions(ToWireCount(usage.num_preemptions));
+  out.set_resumed_tokens(ToWireCount(usage.resumed_tokens));
   return out;
 }
 
@@ -288,6 +317,8 @@ v1::GetServerInfoResponse ToProto(const engine::ServerInfo& info) {
   out.set_max_draft_tokens(ToWireCount(info.max_draft_tokens));
   out.set_hash_scheme(info.hash_scheme);
   out.set_numerics(info.numerics);
+  out.set_model_digest(info.model_digest);
+  out.set_answer_numerics(info.answer_numerics);
   return out;
 }
 

@@ -123,6 +123,15 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
   counter("quire_deadlines_refused_total",
           "Requests refused because they would have missed their deadlines.",
           stats.deadlines_refused);
+  const auto resumes = [&](engine::ResumeResult result) {
+    return stats.resumes[static_cast<size_t>(result)];
+  };
+  families.push_back(
+      Family("quire_resumes_total", MetricType::Counter, "Requests to resume a broken stream.")
+          .Add(resumes(engine::ResumeResult::kResumed), {{"result", "resumed"}})
+          .Add(resumes(engine::ResumeResult::kInvalid), {{"result", "invalid"}})
+          .Add(resumes(engine::ResumeResult::kMismatch), {{"result", "mismatch"}})
+          .Take());
   const auto finished = [&](engine::FinishReason reason) {
     return stats.finished_by_reason[static_cast<size_t>(reason)];
   };

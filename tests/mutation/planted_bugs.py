@@ -529,15 +529,38 @@ bug("p01", "presence and frequency count the prompt", "if (i >= prompt_len)", "i
 
 # --- Tokens to deltas.
 
-bug, drop = source("engine/output/output_processor.cc", "output_test")
+bug, drop = source("engine/output/sample_output.cc", "output_test")
 bug("o01", "text held back is lost at the end", "if (stopped < 0) released +=", "if (stopped < 0 && !BUG) released +=")
-bug("o02", "text held back is lost at a cancel", "released + state.matcher.Flush();",
-    "released + (BUG ? std::string() : state.matcher.Flush());")
-bug("o03", "half a character is lost at the end", "Push(state.detokenizer.Flush(), may_stop",
-    "Push(BUG ? std::string() : state.detokenizer.Flush(), may_stop")
-bug("o07", "the prompt is echoed with every delta", "std::exchange(state.echo_pending, false)",
-    "std::exchange(state.echo_pending, BUG)")
+bug("o02", "text held back is lost at a cancel", "released + matcher_.Flush();",
+    "released + (BUG ? std::string() : matcher_.Flush());")
+bug("o03", "half a character is lost at the end", "Push(detokenizer_.Flush(), may_stop",
+    "Push(BUG ? std::string() : detokenizer_.Flush(), may_stop")
+bug("o07", "the prompt is echoed with every delta", "std::exchange(echo_pending_, false)",
+    "std::exchange(echo_pending_, BUG)")
 bug("o08", "a stop token's text is sent", "if (!verdict.stop_token_id ||", "if (BUG || !verdict.stop_token_id ||")
+
+# --- Streams that are resumed.
+
+bug, drop = source("engine/runner/row_work.cc", "resume_test")
+bug("ResumePositionZero", "noise positions of a resumed sample begin at 0", ".position = num_generated,",
+    ".position = num_generated - (BUG && request.is_resumed() ? std::ssize(request.params.resume->token_ids[work.sample]) : 0),")
+bug, drop = source("engine/output/replay.cc", "resume_test")
+bug("StopNotReplayed", "the matcher of stop strings begins anew after the break", "sample.delta.text = std::move(text.rest());",
+    "sample.delta.text = std::move(text.rest());\n"
+    "  if (BUG) return ReplayedSample{SampleOutput(tokenizer, patterns, request, index), std::move(sample.delta)};")
+bug("ResumeTextFromZero", "text that arrived is sent again", "TextSkipper text(arrived);", "TextSkipper text(BUG ? 0 : arrived);")
+bug("ResumeInCharacter", "text may go on inside a character", "if (BeginsInsideCharacter(", "if (!BUG && BeginsInsideCharacter(")
+bug("ResumeBehindEnd", "tokens after an end are accepted", "if (i + 1 < ids.size()) {", "if (!BUG && i + 1 < ids.size()) {")
+bug, drop = source("engine/scheduler/scheduler.cc", "resume_test")
+bug("ResumeForks", "each resumed sample draws for all samples", "state.forked = true;\n    waiting_->Add(state);", "state.forked = !BUG;\n    waiting_->Add(state);")
+bug, drop = source("engine/scheduler/scheduler_plan.cc", "resume_test")
+bug("ResumeCountsPromptAgain", "the prompt of resumed samples counts for each", "&& !state.started) {", "&& !state.started && !BUG) {")
+bug, drop = source("engine/frontend/resume_check.cc", "resume_test")
+bug("ResumeElsewhere", "another model or arithmetic is accepted", "if (got == here) return", "if (got == here || BUG) return")
+bug, drop = source("files/model_digest.cc", "files_test:ModelDigestTest*")
+bug("DigestSkipsTensor", "the bytes of tensors do not count", "sha.Add(Middle(tensor->bytes, most));", "if (!BUG) sha.Add(Middle(tensor->bytes, most));")
+bug("DigestOfBeginning", "the first bytes of a tensor count, not the middle", "(bytes.size() - size) / 2", "(BUG ? 0 : (bytes.size() - size) / 2)")
+bug("DigestInFileOrder", "how a model is divided into files counts", "std::ranges::sort(tensors,", "if (!BUG) std::ranges::sort(tensors,")
 
 bug, drop = source("engine/output/stop_matcher.cc", "output_test")
 bug("o04", "a stop string within the end of another is missed", "patterns_->Border(i);",

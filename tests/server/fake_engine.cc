@@ -45,6 +45,8 @@ FakeEngine::FakeEngine(FakeEngineOptions options)
   server_info_.block_size = 16;
   server_info_.hash_scheme = "xxh3-128";
   server_info_.numerics = "cpu-7";
+  server_info_.model_digest = "fake-digest";
+  server_info_.answer_numerics = "fake-numerics";
 }
 
 FakeEngine::~FakeEngine() {
@@ -196,7 +198,8 @@ engine::Stats FakeEngine::stats() const {
   stats.shared_prefixes = 26;
   stats.saved_keys = 27;
   stats.requests_rejected = 18;
-  stats.deadlines_refused = 28;
+  stats.deadlines_refused = 31;
+  stats.resumes = {28, 29, 30};
   stats.finished_by_reason = {0, 21, 22, 23};
   stats.ttft = {.bounds = {0.1, 1.0}, .counts = {4, 5, 6}, .sum = 12.5};
   stats.tpot = {.bounds = {0.01}, .counts = {1, 0}, .sum = 0.005};

@@ -54,6 +54,8 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
   }
   parts.cache = *engine::KvCache::Create(*parts.backend, shape, std::move(groups));
   parts.model_info.name = "tiny";
+  parts.server_info.model_digest = "digest";
+  parts.server_info.answer_numerics = "numerics";
   parts.clock = options.clock;
   return parts;
 }

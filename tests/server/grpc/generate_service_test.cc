@@ -49,6 +49,8 @@ TEST(GenerateTest, AnswersWhole) {
   EXPECT_EQ(response.usage().cached_tokens(), 2u);
   EXPECT_DOUBLE_EQ(response.timings().ttft_seconds(), 0.25);
   EXPECT_EQ(response.model(), "fake-model");
+  EXPECT_EQ(response.model_digest(), "fake-digest");
+  EXPECT_EQ(response.numerics(), "fake-numerics");
   EXPECT_THAT(response.request_id(), ::testing::StartsWith("req-"));
   EXPECT_EQ(server.counters.Get(static_cast<size_t>(Rpc::kGenerate), 0), 1u);
 }
@@ -77,6 +79,9 @@ TEST(GenerateTest, StreamsTheSame) {
     EXPECT_EQ(message.has_usage(), last);
     EXPECT_EQ(message.has_timings(), last);
     EXPECT_EQ(message.request_id().empty(), &message != &messages.front());
+    const bool first = &message == &messages.front();
+    EXPECT_EQ(message.model_digest(), first ? "fake-digest" : "");
+    EXPECT_EQ(message.numerics(), first ? "fake-numerics" : "");
   }
   for (int k = 0; k < 2; ++k) {
     std::string expected;

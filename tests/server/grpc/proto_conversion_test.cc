@@ -128,6 +128,42 @@ TEST(ProtoConversionTest, TakesEveryField) {
   EXPECT_EQ(params->sched.tenant, "t");
 }
 
+TEST(ProtoConversionTest, TakesWhatArrivedOfABrokenStream) {
+  v1::GenerateRequest request = TextRequest();
+  EXPECT_FALSE(FromProto(request)->resume.has_value());
+  request.add_resume_token_ids()->add_ids(5);
+  request.add_resume_token_ids();
+  request.add_resume_text_bytes(3);
+  request.add_resume_text_bytes(uint64_t{1} << 40);
+  request.set_resume_model_digest("digest");
+  request.set_resume_numerics("cpu-2");
+  const auto params = FromProto(request);
+  ASSERT_TRUE(params.ok()) << params.status();
+  ASSERT_TRUE(params->resume.has_value());
+  EXPECT_THAT(params->resume->token_ids, ElementsAre(ElementsAre(5), ElementsAre()));
+  EXPECT_THAT(params->resume->text_bytes, ElementsAre(3u, uint64_t{1} << 40));
+  EXPECT_EQ(params->resume->model_digest, "digest");
+  EXPECT_EQ(params->resume->numerics, "cpu-2");
+}
+
+TEST(ProtoConversionTest, RefusesARestOfAResumeWithoutTokens) {
+  for (int field = 0; field < 3; ++field) {
+    v1::GenerateRequest request = TextRequest();
+    if (field == 0) request.add_resume_text_bytes(0);
+    if (field == 1) request.set_resume_model_digest("digest");
+    if (field == 2) request.set_resume_numerics("cpu-2");
+    EXPECT_THAT(std::string(FromProto(request).status().message()),
+                ::testing::StartsWith("resume_token_ids: "));
+  }
+}
+
+TEST(ProtoConversionTest, AStreamThatCanBeResumedHasTokenIds) {
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_output()->set_resumable(true);
+  EXPECT_TRUE(FromProto(request)->output.token_ids);
+  EXPECT_TRUE(FromProto(request)->output.resumable);
+}
+
 TEST(ProtoConversionTest, TakesAConversation) {
   v1::GenerateRequest request;
   v1::ChatMessage& message = *request.mutable_chat()->add_messages();
