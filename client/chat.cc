@@ -9,6 +9,7 @@
 #include "client/command.h"
 #include "client/generation_output.h"
 #include "client/request_flags.h"
+#include "client/resuming_stream.h"
 
 namespace quire::client {
 namespace {
@@ -18,6 +19,7 @@ struct ChatFlags {
   std::string prompt;
   std::string system;
   bool stats = false;
+  int32_t resume_tries = kResumeTries;
 };
 
 constexpr char kCommands[] =
@@ -59,9 +61,9 @@ class Conversation {
                                .stats = given_.stats,
                                .num_samples = request_.sampling().n()});
     interrupt_.SetHandler([this] { connection_.CancelAll(); });
-    absl::Status status = connection_.Stream(
-        request_,
-        [&](StreamCall&, const v1::GenerateStreamResponse& message) { printer.Take(message); });
+    const absl::Status status =
+        StreamResuming(connection_, request_, given_.resume_tries,
+                       [&](const v1::GenerateStreamResponse& message) { printer.Take(message); });
     interrupted_ = interrupt_.interrupted();
     interrupt_.ClearHandler();
     if (!status.ok() && !interrupted_) {
@@ -127,6 +129,7 @@ int RunChat(const Args& args, Interrupt& interrupt) {
   AddRequestFlags(flags, &request, {"request_id"});
   flags.AddSwitch("stats", "print token counts and times on standard error after each answer",
                   &given.stats);
+  AddResumeFlag(flags, &given.resume_tries);
   AddCommonFlags(flags, &given.common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;
   if (given.common.json && !request.output().has_token_ids()) {

@@ -64,22 +64,30 @@ absl::StatusOr<std::string> ReadToken(const ConnectionOptions& options) {
   return token;
 }
 
-// Returns "; retry after 2s" when the server sent a retry delay.
-std::string RetryAdvice(const grpc::Status& status) {
+// The payload of a status that keeps the retry delay, as text.
+constexpr char kRetryDelay[] = "quire.client/retry_delay";
+
+std::optional<absl::Duration> ReadRetryDelay(const grpc::Status& status) {
   google::rpc::Status details;
-  if (!details.ParseFromString(status.error_details())) return "";
+  if (!details.ParseFromString(status.error_details())) return std::nullopt;
   for (const auto& detail : details.details()) {
     google::rpc::RetryInfo retry;
     if (detail.UnpackTo(&retry)) {
-      const absl::Duration delay = absl::Seconds(retry.retry_delay().seconds()) +
-                                   absl::Nanoseconds(retry.retry_delay().nanos());
-      return absl::StrCat("; retry after ", absl::FormatDuration(delay));
+      return absl::Seconds(retry.retry_delay().seconds()) +
+             absl::Nanoseconds(retry.retry_delay().nanos());
     }
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace
+
+std::optional<absl::Duration> RetryDelay(const absl::Status& status) {
+  const auto text = status.GetPayload(kRetryDelay);
+  absl::Duration delay;
+  if (!text || !absl::ParseDuration(std::string(*text), &delay)) return std::nullopt;
+  return delay;
+}
 
 struct Connection::Impl {
   // Constant after construction.
@@ -96,6 +104,8 @@ struct Connection::Impl {
   base::CondVar ended;
   std::set<grpc::ClientContext*> in_flight ABSL_GUARDED_BY(mu);
   int num_streams ABSL_GUARDED_BY(mu) = 0;  // streams whose contexts exist
+  base::CondVar cancelled;
+  int64_t num_cancels ABSL_GUARDED_BY(mu) = 0;
 
   // Waits until the contexts of all streams are destroyed. Otherwise a thread of gRPC might destroy
   // the context that has the last reference to the channel. That thread would then have to end
@@ -115,9 +125,10 @@ struct Connection::Impl {
     ended.NotifyAll();
   }
 
-  void Begin(grpc::ClientContext& context, std::optional<absl::Duration> default_timeout) {
-    const std::optional<absl::Duration> timeout =
-        options.timeout.has_value() ? options.timeout : default_timeout;
+  void Begin(grpc::ClientContext& context, std::optional<absl::Duration> default_timeout,
+             std::optional<absl::Duration> timeout = std::nullopt) {
+    if (!timeout.has_value()) timeout = options.timeout;
+    if (!timeout.has_value()) timeout = default_timeout;
     if (timeout.has_value()) context.set_deadline(absl::ToChronoTime(absl::Now() + *timeout));
     if (!token.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
     base::MutexLock lock(mu);
@@ -143,8 +154,13 @@ struct Connection::Impl {
 
   absl::Status ToStatus(const grpc::Status& status) const {
     if (status.ok()) return absl::OkStatus();
-    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                        absl::StrCat(status.error_message(), RetryAdvice(status), Cure(status)));
+    const std::optional<absl::Duration> delay = ReadRetryDelay(status);
+    const std::string text = delay ? absl::FormatDuration(*delay) : "";
+    absl::Status out(
+        static_cast<absl::StatusCode>(status.error_code()),
+        absl::StrCat(status.error_message(), delay ? "; retry after " : "", text, Cure(status)));
+    if (delay) out.SetPayload(kRetryDelay, absl::Cord(text));
+    return out;
   }
 
   std::string Cure(const grpc::Status& status) const {
@@ -246,6 +262,10 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Create(const ConnectionO
   // Gives this channel a TCP connection of its own. Otherwise gRPC would share one TCP connection
   // among the channels of a load.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A server that restarts is found again soon. By default gRPC looks again after 1 s at first, and
+  // after up to 2 min later, and calls fail meanwhile.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   if (!options.tls_server_name.empty()) {
     arguments.SetSslTargetNameOverride(options.tls_server_name);
   }
@@ -338,7 +358,8 @@ absl::StatusOr<std::string> Connection::CheckHealth(std::string_view service) {
 }
 
 std::shared_ptr<StreamCall> Connection::StartStream(const v1::GenerateRequest& request,
-                                                    OnMessage on_message, OnDone on_done) {
+                                                    OnMessage on_message, OnDone on_done,
+                                                    std::optional<absl::Duration> timeout) {
   auto reactor = std::make_shared<StreamReactor>(
       std::move(on_message),
       [this, on_done = std::move(on_done)](grpc::ClientContext& context,
@@ -347,21 +368,23 @@ std::shared_ptr<StreamCall> Connection::StartStream(const v1::GenerateRequest& r
         on_done(impl_->ToStatus(status));
       },
       [impl = impl_.get()] { impl->StreamGone(); });
-  impl_->Begin(reactor->context(), std::nullopt);
+  impl_->Begin(reactor->context(), std::nullopt, timeout);
   impl_->StreamBegins();
   reactor->Start(*impl_->inference, request, reactor);
   return reactor;
 }
 
-absl::Status Connection::Stream(const v1::GenerateRequest& request, const OnMessage& on_message) {
+absl::Status Connection::Stream(const v1::GenerateRequest& request, const OnMessage& on_message,
+                                std::optional<absl::Duration> timeout) {
   base::Mutex mu;
   base::CondVar done;
   std::optional<absl::Status> result;
-  StartStream(request, on_message, [&](const absl::Status& status) {
+  const auto on_done = [&](const absl::Status& status) {
     base::MutexLock lock(mu);
     result = status;
     done.NotifyOne();
-  });
+  };
+  StartStream(request, on_message, on_done, timeout);
   base::MutexLock lock(mu);
   while (!result.has_value()) done.WaitFor(mu, std::chrono::seconds(1));
   return *result;
@@ -372,6 +395,26 @@ void Connection::CancelAll() {
   // in_flight exist until the loop ends.
   base::MutexLock lock(impl_->mu);
   for (grpc::ClientContext* context : impl_->in_flight) context->TryCancel();
+  ++impl_->num_cancels;
+  impl_->cancelled.NotifyAll();
 }
+
+int64_t Connection::num_cancels() const {
+  base::MutexLock lock(impl_->mu);
+  return impl_->num_cancels;
+}
+
+bool Connection::Wait(absl::Duration delay, int64_t num_cancels) const {
+  const absl::Time end = absl::Now() + delay;
+  base::MutexLock lock(impl_->mu);
+  while (impl_->num_cancels == num_cancels) {
+    const absl::Duration left = end - absl::Now();
+    if (left <= absl::ZeroDuration()) return true;
+    impl_->cancelled.WaitFor(impl_->mu, absl::ToChronoNanoseconds(left));
+  }
+  return false;
+}
+
+const ConnectionOptions& Connection::options() const { return impl_->options; }
 
 }  // namespace quire::client

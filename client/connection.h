@@ -44,6 +44,9 @@ class StreamCall {
   virtual void Cancel() = 0;
 };
 
+// Returns how long the server asked to wait before the request is sent again; absent if it did not.
+std::optional<absl::Duration> RetryDelay(const absl::Status& status);
+
 // Thread-safe. Where the user can do something about an error, its message ends with advice, such
 // as "; retry after 2s".
 class Connection {
@@ -83,14 +86,23 @@ class Connection {
 
   // Starts a stream. Both callbacks run on gRPC's threads, one at a time. on_done is called once
   // and last, even when the server cannot be reached.
+  // `timeout` replaces that of the options.
   std::shared_ptr<StreamCall> StartStream(const v1::GenerateRequest& request, OnMessage on_message,
-                                          OnDone on_done);
+                                          OnDone on_done,
+                                          std::optional<absl::Duration> timeout = std::nullopt);
   // Like StartStream, but returns at the end of the stream.
-  absl::Status Stream(const v1::GenerateRequest& request, const OnMessage& on_message);
+  absl::Status Stream(const v1::GenerateRequest& request, const OnMessage& on_message,
+                      std::optional<absl::Duration> timeout = std::nullopt);
 
   // Cancels all running calls, including the calls of other threads that wait for an answer. Meant
   // for Ctrl-C.
   void CancelAll();
+  // The number of calls of CancelAll so far.
+  int64_t num_cancels() const;
+  // Waits for `delay`. Returns false, perhaps earlier, if num_cancels() is not `num_cancels`.
+  bool Wait(absl::Duration delay, int64_t num_cancels) const;
+
+  const ConnectionOptions& options() const;
 
  private:
   struct Impl;

@@ -5,6 +5,7 @@
 #include "client/generation_output.h"
 #include "client/prompt_flags.h"
 #include "client/request_flags.h"
+#include "client/resuming_stream.h"
 
 namespace quire::client {
 namespace {
@@ -13,6 +14,7 @@ struct GenerateFlags {
   CommonFlags common;
   PromptFlags prompt;
   bool unary = false;
+  int32_t resume_tries = kResumeTries;
   bool stats = false;
 };
 
@@ -25,9 +27,9 @@ absl::Status Run(Connection& connection, const GenerateFlags& given,
     RETURN_IF_ERROR(connection.Generate(request, &response));
     printer.Take(response);
   } else {
-    RETURN_IF_ERROR(connection.Stream(
-        request,
-        [&](StreamCall&, const v1::GenerateStreamResponse& message) { printer.Take(message); }));
+    RETURN_IF_ERROR(
+        StreamResuming(connection, request, given.resume_tries,
+                       [&](const v1::GenerateStreamResponse& message) { printer.Take(message); }));
   }
   printer.Finish();
   return absl::OkStatus();
@@ -44,6 +46,7 @@ int RunGenerate(const Args& args, Interrupt& interrupt) {
   AddRequestFlags(flags, &request);
   flags.AddSwitch("stats", "print token counts and times on standard error at the end",
                   &given.stats);
+  AddResumeFlag(flags, &given.resume_tries);
   flags.AddSwitch("unary", "wait for the whole answer in one message", &given.unary);
   AddCommonFlags(flags, &given.common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;

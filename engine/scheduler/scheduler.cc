@@ -66,7 +66,6 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   std::shared_ptr<Group> group = NewGroup(request);
   ReserveTokens(*sequence);
   State& state = NewState(std::move(sequence), std::move(group), next_order_);
-  state.rises_at = request->arrival + Waiting::kRiseTime;
   next_order_ += n;
   waiting_->Add(state);
   no_start_until_ = 0;
@@ -121,6 +120,7 @@ Scheduler::State& Scheduler::NewState(std::shared_ptr<Sequence> sequence,
   state->group = std::move(group);
   state->order = order;
   state->priority = state->request().params.sched.priority;
+  state->rises_at = state->request().arrival + Waiting::kRiseTime;
   ++state->group->num_left;
   return *state;
 }

@@ -145,6 +145,10 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
+    def poll(self) -> int | None:
+        """The exit status; None while the server runs."""
+        return self._process.poll()
+
     def signal(self, number: int):
         self._process.send_signal(number)
 
