@@ -350,7 +350,8 @@ class World {
       if (live.on == kNoPin && Pick(0, 9) == 0) TryPinOf(live);
     }
     std::vector<SequenceId> ids;
-    for (const auto& [id, live] : live_) {
+    for (const auto& [live_id, live] : live_) {
+      const SequenceId id = live_id;  // clang 14 captures no structured binding
       const bool is_awaited = std::ranges::any_of(in_flight_, [&](const InFlight& other) {
         return std::ranges::any_of(other.works, [&](const Work& w) { return w.id == id; });
       });
