@@ -157,6 +157,13 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .target = &engine.block_size,
        .min = 16,
        .max = 256},
+      {.name = "max_prefix_ttl",
+       .group = "KV cache",
+       .placeholder = "TIME",
+       .help = "Longest time for which a named prefix may stay in memory, from its creation, its "
+               "last update or its last use.",
+       .target = &config.max_prefix_ttl,
+       .least = absl::Seconds(60)},
 
       {.name = "max_num_seqs",
        .group = "Scheduling",

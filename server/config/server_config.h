@@ -40,6 +40,8 @@ struct ServerConfig {
   absl::Duration drain_delay;                            // how long to take calls while NOT_SERVING
   absl::Duration drain_timeout = absl::Seconds(30);
 
+  absl::Duration max_prefix_ttl = absl::Hours(24);  // of a named prefix; at least a minute
+
   std::string tls_cert;  // PEM files
   std::string tls_key;
   std::string tls_client_ca;

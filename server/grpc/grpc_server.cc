@@ -28,6 +28,7 @@ namespace quire::server {
 namespace {
 
 constexpr char kInferenceService[] = "quire.v1.InferenceService";
+constexpr char kPrefixService[] = "quire.v1.PrefixService";
 constexpr char kTokenService[] = "quire.v1.TokenService";
 constexpr char kTenantService[] = "quire.v1.TenantService";
 constexpr char kControlService[] = "quire.v1.ControlService";
@@ -209,10 +210,12 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
                         .peers = peers_,
                         .identities = parts.identities,
                         .drain = [this] { Drain(); },
-                        .linger = config.engine.stalled_stream_timeout};
+                        .linger = config.engine.stalled_stream_timeout,
+                        .max_prefix_ttl = config.max_prefix_ttl};
   main_ = std::make_unique<Listener>();
   main_->Add(kInferenceService, MakeGenerateService(services));
   main_->Add(kTokenService, MakeTokenService(services));
+  main_->Add(kPrefixService, MakePrefixService(services));
   main_->Add(kTenantService, MakeTenantService(services));
   control_on_main_ = ServesControlOnListen(config);
   if (control_on_main_) main_->Add(kControlService, MakeControlService(services));

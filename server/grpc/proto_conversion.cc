@@ -131,12 +131,6 @@ std::optional<v1::StoppedBy> ToStoppedBy(const engine::TokenDelta& delta) {
   return stop;
 }
 
-// Converts a count of the engine to uint32, the type of counts in messages. A count that does not
-// fit becomes the largest uint32.
-uint32_t ToWireCount(int64_t value) {
-  return static_cast<uint32_t>(std::clamp<int64_t>(value, 0, std::numeric_limits<uint32_t>::max()));
-}
-
 uint64_t ToWireTotal(int64_t value) { return static_cast<uint64_t>(std::max<int64_t>(value, 0)); }
 
 }  // namespace
@@ -157,10 +151,11 @@ namespace {
 
 using PromptVariant = decltype(engine::GenerateParams::prompt);
 
-// Returns the prompt of a GenerateRequest or a ScoreRequest.
-template <typename Request>
-absl::StatusOr<PromptVariant> PromptOf(const Request& request) {
-  switch (request.prompt_case()) {
+// Returns the text, the ids or the conversation of `request`. `which` is the case of the oneof that
+// has them, and `field` its name.
+template <typename Request, typename Case>
+absl::StatusOr<PromptVariant> TextIdsOrChat(const Request& request, Case which, const char* field) {
+  switch (which) {
     case Request::kText:
       return PromptVariant(request.text());
     case Request::kTokenIds: {
@@ -172,10 +167,15 @@ absl::StatusOr<PromptVariant> PromptOf(const Request& request) {
       ASSIGN_OR_RETURN(engine::ChatMessages messages, server::FromProto(request.chat()));
       return PromptVariant(std::move(messages));
     }
-    case Request::PROMPT_NOT_SET:
-      break;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: want one of text, token_ids, chat", field));
   }
-  return absl::InvalidArgumentError("prompt: want one of text, token_ids, chat");
+}
+
+template <typename Request>
+absl::StatusOr<PromptVariant> PromptOf(const Request& request) {
+  return TextIdsOrChat(request, request.prompt_case(), "prompt");
 }
 
 }  // namespace
@@ -205,6 +205,26 @@ absl::StatusOr<std::optional<engine::ResumeParams>> ResumeOf(const v1::GenerateR
 
 }  // namespace
 
+absl::StatusOr<decltype(engine::PrefixParams::content)> ContentOf(
+    const v1::CreatePrefixRequest& request) {
+  return TextIdsOrChat(request, request.content_case(), "content");
+}
+
+absl::Status CheckPrefixName(std::string_view field, std::string_view name) {
+  constexpr std::string_view kCollection = "prefixes/";
+  constexpr size_t kIdLength = 26;
+  const auto is_id_character = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+  };
+  if (name.starts_with(kCollection) && name.size() == kCollection.size() + kIdLength &&
+      std::ranges::all_of(name.substr(kCollection.size()), is_id_character)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: want \"prefixes/\" and %d characters of a-z and 0-9, got \"%s\"", field,
+                      kIdLength, name));
+}
+
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request) {
   engine::GenerateParams params;
   params.model = request.model();
@@ -214,6 +234,10 @@ absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& requ
   ASSIGN_OR_RETURN(params.output, FromProto(request.output()));
   ASSIGN_OR_RETURN(params.cache, FromProto(request.cache()));
   params.sched = FromProto(request.sched());
+  if (request.has_prefix_name()) {
+    RETURN_IF_ERROR(CheckPrefixName("prefix_name", request.prefix_name()));
+    params.prefix_name = request.prefix_name();
+  }
   ASSIGN_OR_RETURN(params.resume, ResumeOf(request));
   return params;
 }
@@ -245,6 +269,10 @@ absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request
   return params;
 }
 
+uint32_t ToWireCount(int64_t value) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(value, 0, std::numeric_limits<uint32_t>::max()));
+}
+
 v1::Usage ToProto(const engine::Usage& usage) {
   v1::Usage out;
   out.set_prompt_tokens(ToWireCount(usage.prompt_tokens));
@@ -252,6 +280,7 @@ v1::Usage ToProto(const engine::Usage& usage) {
   out.set_cached_tokens(ToWireCount(usage.cached_tokens));
   out.set_recomputed_tokens(ToWireCount(usage.recomputed_tokens));
   out.set_num_preemptions(ToWireCount(usage.num_preemptions));
+  out.set_prefix_tokens(ToWireCount(usage.prefix_tokens));
   out.set_resumed_tokens(ToWireCount(usage.resumed_tokens));
   return out;
 }

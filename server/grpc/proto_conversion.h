@@ -4,14 +4,19 @@
 // gets the engine's default. The engine checks ranges; this file checks only that the engine's type
 // can hold the value.
 
+#include <cstdint>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "engine/engine.h"
+#include "engine/request/named_prefixes.h"
 #include "quire/v1/chat.pb.h"
 #include "quire/v1/control_service.pb.h"
 #include "quire/v1/inference_service.pb.h"
+#include "quire/v1/prefix_service.pb.h"
 #include "quire/v1/tenant_service.pb.h"
 #include "quire/v1/token_service.pb.h"
 
@@ -22,8 +27,18 @@ namespace quire::server {
 // token_ids, chat".
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request);
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request);
+// Returns the content of a new prefix, or InvalidArgument if it has none.
+absl::StatusOr<decltype(engine::PrefixParams::content)> ContentOf(
+    const v1::CreatePrefixRequest& request);
 // Returns InvalidArgument when `chat` has no message.
 absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat);
+
+// Returns InvalidArgument unless `name`, the value of `field`, has the form of a prefix's name.
+absl::Status CheckPrefixName(std::string_view field, std::string_view name);
+
+// Converts a count of the engine to uint32, the type of counts in messages. A count that does not
+// fit becomes the largest uint32.
+uint32_t ToWireCount(int64_t value);
 
 v1::Usage ToProto(const engine::Usage& usage);
 v1::Timings ToProto(const engine::Timings& timings);

@@ -45,12 +45,14 @@ struct ServiceParts {
   const IdentityStore& identities;
   std::function<void()> drain;  // ControlService.Drain
   absl::Duration linger;        // how long a client may take to read the end of its answer
-  bool trusts_place = false;    // every caller at this listener counts as an operator
+  absl::Duration max_prefix_ttl;
+  bool trusts_place = false;  // every caller at this listener counts as an operator
 };
 
 // The services of quire.v1, each in its own file.
 std::unique_ptr<grpc::Service> MakeGenerateService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeTokenService(const ServiceParts& parts);
+std::unique_ptr<grpc::Service> MakePrefixService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeTenantService(const ServiceParts& parts);
 

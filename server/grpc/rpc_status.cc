@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "google/rpc/error_details.pb.h"
@@ -23,13 +24,67 @@ bool IsFieldCharacter(char c) {
          c == ']';
 }
 
-// Returns the field name at the beginning of a message: "sampling.top_p" for "sampling.top_p: want
-// (0, 1], got 1.5". Returns "" when the message does not begin with a field name.
-std::string_view LeadingField(std::string_view message) {
+// Returns the name at the beginning of a message: "sampling.top_p" for "sampling.top_p: want (0,
+// 1], got 1.5". Returns "" when the message does not begin with a name.
+std::string_view LeadingName(std::string_view message) {
   const size_t colon = message.find(": ");
   if (colon == std::string_view::npos || colon == 0) return {};
-  const std::string_view field = message.substr(0, colon);
-  return std::ranges::all_of(field, IsFieldCharacter) ? field : std::string_view();
+  const std::string_view name = message.substr(0, colon);
+  return std::ranges::all_of(name, IsFieldCharacter) ? name : std::string_view();
+}
+
+// Returns the reason in ErrorInfo: "SCHED_PRIORITY_PERMISSION_DENIED" for a PermissionDenied of the
+// name "sched.priority".
+std::string ReasonOf(std::string_view name, absl::StatusCode code) {
+  std::string reason = absl::AsciiStrToUpper(base::ToAbsl(name));
+  std::ranges::replace_if(
+      reason, [](char c) { return c == '.' || c == '[' || c == ']'; }, '_');
+  return absl::StrCat(reason, "_", absl::StatusCodeToString(code));
+}
+
+// Adds the message of google.rpc that says what `name`, at the beginning of the status message, is
+// for an error of this code. `description` is the rest of the message.
+void AddSubject(std::string_view name, std::string_view description, absl::StatusCode code,
+                google::rpc::Status& out) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument: {
+      google::rpc::BadRequest details;
+      google::rpc::BadRequest::FieldViolation& violation = *details.add_field_violations();
+      violation.set_field(std::string(name));
+      violation.set_description(std::string(description));
+      out.add_details()->PackFrom(details);
+      return;
+    }
+    case absl::StatusCode::kResourceExhausted: {
+      google::rpc::QuotaFailure details;
+      google::rpc::QuotaFailure::Violation& violation = *details.add_violations();
+      violation.set_subject(std::string(name));
+      violation.set_description(std::string(description));
+      out.add_details()->PackFrom(details);
+      return;
+    }
+    case absl::StatusCode::kFailedPrecondition: {
+      google::rpc::PreconditionFailure details;
+      google::rpc::PreconditionFailure::Violation& violation = *details.add_violations();
+      violation.set_type("STATE");
+      violation.set_subject(std::string(name));
+      violation.set_description(std::string(description));
+      out.add_details()->PackFrom(details);
+      return;
+    }
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kAborted: {
+      google::rpc::ErrorInfo details;
+      details.set_reason(ReasonOf(name, code));
+      details.set_domain("quire");
+      out.add_details()->PackFrom(details);
+      return;
+    }
+    default:
+      return;
+  }
 }
 
 // Returns `message` in a form that fits into gRPC's trailers. A message may quote a client's input,
@@ -73,16 +128,9 @@ google::rpc::Status ToRpcStatus(const absl::Status& status) {
   google::rpc::Status out;
   out.set_code(static_cast<int32_t>(status.code()));
   out.set_message(ForTrailers(base::ToStd(status.message())));
-  if (status.code() == absl::StatusCode::kInvalidArgument) {
-    const std::string_view message = out.message();
-    const std::string_view field = LeadingField(message);
-    if (!field.empty()) {
-      google::rpc::BadRequest details;
-      google::rpc::BadRequest::FieldViolation& violation = *details.add_field_violations();
-      violation.set_field(std::string(field));
-      violation.set_description(std::string(message.substr(field.size() + 2)));
-      out.add_details()->PackFrom(details);
-    }
+  const std::string_view message = out.message();
+  if (const std::string_view name = LeadingName(message); !name.empty()) {
+    AddSubject(name, message.substr(name.size() + 2), status.code(), out);
   }
   if (absl::Duration delay = RetryDelay(status); delay > absl::ZeroDuration()) {
     google::rpc::RetryInfo details;

@@ -15,29 +15,14 @@
 #include "base/utf8.h"
 #include "quire/v1/token_service.grpc.pb.h"
 #include "server/grpc/proto_conversion.h"
-#include "server/grpc/rpc_context.h"
+#include "server/grpc/unary_reactor.h"
 
 namespace quire::server {
 namespace {
 
-// One call, from its handler to OnDone.
-class TokenCall final : public grpc::ServerUnaryReactor {
+class TokenCall final : public UnaryReactor {
  public:
-  TokenCall(const ServiceParts& parts, grpc::CallbackServerContext& context, Rpc rpc,
-            const grpc::ByteBuffer& request)
-      : parts_(parts),
-        context_(context),
-        rpc_(rpc),
-        has_message_(HasMessage(request)),
-        linger_(std::make_shared<AnswerLinger>(parts.egress, parts.linger,
-                                               [&context] { context.TryCancel(); })) {}
-
-  // Finds the caller and the request id.
-  absl::Status Identify() {
-    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, ""));
-    ASSIGN_OR_RETURN(caller_, AuthenticateCaller(context_, parts_));
-    return absl::OkStatus();
-  }
+  using UnaryReactor::UnaryReactor;
 
   // Runs `work` and returns its status. Returns CANCELLED when the call was cancelled before `work`
   // began, or when the cancellation interrupted `work`.
@@ -49,32 +34,9 @@ class TokenCall final : public grpc::ServerUnaryReactor {
     return interrupt.status().ok() ? status : interrupt.status();
   }
 
-  // Ends the call with `status`. Must be the last call on this object, which may be destroyed when
-  // End returns.
-  void End(const absl::Status& status) {
-    if (has_message_) {
-      NoteEnd(
-          parts_, context_,
-          {.rpc = rpc_, .caller = caller_.get(), .request_id = request_id_, .code = status.code()});
-    }
-    linger_->Answered();
-    Finish(ToGrpcStatus(status));
-  }
-
   void OnCancel() override { cancelled_ = true; }
-  void OnDone() override {
-    linger_->Done();
-    delete this;
-  }
 
  private:
-  const ServiceParts& parts_;             // not owned
-  grpc::CallbackServerContext& context_;  // not owned; lives until OnDone
-  const Rpc rpc_;                         // constant
-  const bool has_message_;                // constant
-  std::string request_id_;                // constant after Identify, as is the next
-  PrincipalPtr caller_;                   // null for an unknown caller
-  const std::shared_ptr<AnswerLinger> linger_;
   std::atomic<bool> cancelled_ = false;  // by the client or by a deadline
 };
 

@@ -15,7 +15,7 @@ Who may include whom (a folder also sees itself, the standard library and Abseil
 Inside engine/, server/ and text/ a folder sees those listed before it; the files of engine/ and server/
 themselves see all of them.
 
-At most sixteen files include gRPC. Run with --self-test to see the rules fail on what they forbid.
+At most sixteen files include gRPC: in server/grpc/ the server, its services, and what their calls have in common.
 """
 
 import pathlib

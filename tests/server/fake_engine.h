@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 
 #include "base/mutex.h"
 #include "engine/engine.h"
+#include "tests/testing/fake_prefixes.h"
 
 namespace quire::testing {
 
@@ -65,8 +65,7 @@ class FakeEngine : public engine::Engine {
                                          bool skip_special_tokens) const override;
   absl::StatusOr<std::string> ApplyChatTemplate(const engine::ChatMessages& messages,
                                                 bool add_generation_prompt) const override;
-  // No test of a server asks for prefixes.
-  engine::NamedPrefixes& prefixes() override { std::abort(); }
+  FakePrefixes& prefixes() override { return prefixes_; }
   const engine::ModelInfo& model_info() const override { return model_info_; }
   const engine::ServerInfo& server_info() const override { return server_info_; }
   engine::Stats stats() const override;
@@ -93,6 +92,7 @@ class FakeEngine : public engine::Engine {
   bool Step(Running& request);
 
   const FakeEngineOptions options_;
+  FakePrefixes prefixes_;
   engine::ModelInfo model_info_;
   engine::ServerInfo server_info_;
   std::atomic<int64_t> num_stalled_steps_ = 0;

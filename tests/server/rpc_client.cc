@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "quire/v1/control_service.grpc.pb.h"
 #include "quire/v1/inference_service.grpc.pb.h"
+#include "quire/v1/prefix_service.grpc.pb.h"
 #include "quire/v1/tenant_service.grpc.pb.h"
 #include "quire/v1/token_service.grpc.pb.h"
 
@@ -81,6 +82,7 @@ struct RpcClient::Stubs {
   v1::InferenceService::Stub inference;
   v1::TokenService::Stub token;
   v1::ControlService::Stub control;
+  v1::PrefixService::Stub prefix;
   v1::TenantService::Stub tenant;
 
   explicit Stubs(std::shared_ptr<grpc::Channel> c)
@@ -88,6 +90,7 @@ struct RpcClient::Stubs {
         inference(channel),
         token(channel),
         control(channel),
+        prefix(channel),
         tenant(channel) {}
 
   // Makes a unary call with the bytes of a request, and gets the bytes of the answer.
@@ -186,6 +189,30 @@ Reply<v1::DrainResponse> RpcClient::Drain(const CallOptions& options) {
 }
 Reply<v1::FlushPrefixCacheResponse> RpcClient::FlushPrefixCache(const CallOptions& options) {
   return Call(stubs_->control, &v1::ControlService::Stub::FlushPrefixCache, {}, options);
+}
+Reply<v1::Prefix> RpcClient::CreatePrefix(const v1::CreatePrefixRequest& request,
+                                          const CallOptions& options) {
+  return Call(stubs_->prefix, &v1::PrefixService::Stub::CreatePrefix, request, options);
+}
+Reply<v1::Prefix> RpcClient::GetPrefix(const v1::GetPrefixRequest& request,
+                                       const CallOptions& options) {
+  return Call(stubs_->prefix, &v1::PrefixService::Stub::GetPrefix, request, options);
+}
+Reply<v1::ListPrefixesResponse> RpcClient::ListPrefixes(const v1::ListPrefixesRequest& request,
+                                                        const CallOptions& options) {
+  return Call(stubs_->prefix, &v1::PrefixService::Stub::ListPrefixes, request, options);
+}
+Reply<v1::Prefix> RpcClient::UpdatePrefix(const v1::UpdatePrefixRequest& request,
+                                          const CallOptions& options) {
+  return Call(stubs_->prefix, &v1::PrefixService::Stub::UpdatePrefix, request, options);
+}
+Reply<v1::DeletePrefixResponse> RpcClient::DeletePrefix(const v1::DeletePrefixRequest& request,
+                                                        const CallOptions& options) {
+  return Call(stubs_->prefix, &v1::PrefixService::Stub::DeletePrefix, request, options);
+}
+Reply<v1::Prefix> RpcClient::WarmPrefix(const v1::WarmPrefixRequest& request,
+                                        const CallOptions& options) {
+  return Call(stubs_->prefix, &v1::PrefixService::Stub::WarmPrefix, request, options);
 }
 
 Health RpcClient::CheckHealth(std::string_view service) {

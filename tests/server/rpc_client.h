@@ -16,6 +16,7 @@
 
 #include "quire/v1/control_service.pb.h"
 #include "quire/v1/inference_service.pb.h"
+#include "quire/v1/prefix_service.pb.h"
 #include "quire/v1/tenant_service.pb.h"
 #include "quire/v1/token_service.pb.h"
 
@@ -85,6 +86,17 @@ class RpcClient {
   Reply<v1::AbortResponse> Abort(const v1::AbortRequest& request, const CallOptions& options = {});
   Reply<v1::DrainResponse> Drain(const CallOptions& options = {});
   Reply<v1::FlushPrefixCacheResponse> FlushPrefixCache(const CallOptions& options = {});
+  Reply<v1::Prefix> CreatePrefix(const v1::CreatePrefixRequest& request,
+                                 const CallOptions& options = {});
+  Reply<v1::Prefix> GetPrefix(const v1::GetPrefixRequest& request, const CallOptions& options = {});
+  Reply<v1::ListPrefixesResponse> ListPrefixes(const v1::ListPrefixesRequest& request,
+                                               const CallOptions& options = {});
+  Reply<v1::Prefix> UpdatePrefix(const v1::UpdatePrefixRequest& request,
+                                 const CallOptions& options = {});
+  Reply<v1::DeletePrefixResponse> DeletePrefix(const v1::DeletePrefixRequest& request,
+                                               const CallOptions& options = {});
+  Reply<v1::Prefix> WarmPrefix(const v1::WarmPrefixRequest& request,
+                               const CallOptions& options = {});
 
   Health CheckHealth(std::string_view service);
   // Returns true if the server serves grpc.reflection. Expects that it serves both versions or

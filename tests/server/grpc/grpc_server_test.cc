@@ -168,8 +168,12 @@ TEST(ControlServiceTest, AbortEndsARequest) {
 TEST(HealthTest, NamesEveryServiceAndTurnsWhenDraining) {
   TestServer server({.default_max_tokens = 3, .held = true});
   RpcClient client(server.grpc->address());
-  const char* const services[] = {"", "quire.v1.InferenceService", "quire.v1.TokenService",
-                                  "quire.v1.ControlService", "quire.v1.TenantService"};
+  const char* const services[] = {"",
+                                  "quire.v1.InferenceService",
+                                  "quire.v1.PrefixService",
+                                  "quire.v1.TokenService",
+                                  "quire.v1.ControlService",
+                                  "quire.v1.TenantService"};
   for (const char* service : services) EXPECT_EQ(client.CheckHealth(service), Health::kServing);
   EXPECT_EQ(client.CheckHealth("quire.v1.Nothing"), Health::kNoSuchService);
 
@@ -274,11 +278,11 @@ TEST(ReflectionTest, DescribesEveryServiceThatItLists) {
     for (const auto& service : listed.list_services_response().service()) {
       names.push_back(service.name());
     }
-    EXPECT_THAT(names,
-                UnorderedElementsAre("quire.v1.InferenceService", "quire.v1.TokenService",
-                                     "quire.v1.ControlService", "quire.v1.TenantService",
-                                     "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
-                                     "grpc.reflection.v1alpha.ServerReflection"))
+    EXPECT_THAT(names, UnorderedElementsAre("quire.v1.InferenceService", "quire.v1.PrefixService",
+                                            "quire.v1.TokenService", "quire.v1.ControlService",
+                                            "quire.v1.TenantService", "grpc.health.v1.Health",
+                                            "grpc.reflection.v1.ServerReflection",
+                                            "grpc.reflection.v1alpha.ServerReflection"))
         << version;
     for (const std::string& name : names) {
       ServerReflectionRequest of;

@@ -30,6 +30,47 @@ TEST(RpcStatusTest, InvalidArgumentNamesItsField) {
   EXPECT_EQ(details.field_violations(0).description(), "want (0, 1], got 1.5");
 }
 
+template <typename Details>
+Details DetailsOf(const absl::Status& status) {
+  Details details;
+  const google::rpc::Status converted = ToRpcStatus(status);
+  for (const auto& any : converted.details()) {
+    if (any.UnpackTo(&details)) return details;
+  }
+  ADD_FAILURE() << status << " has no " << details.GetTypeName();
+  return details;
+}
+
+TEST(RpcStatusTest, AFullQuotaNamesItsLimit) {
+  const auto details = DetailsOf<google::rpc::QuotaFailure>(
+      absl::ResourceExhaustedError("pinned_blocks: want 12 more, got 500 of at most 511"));
+  ASSERT_EQ(details.violations_size(), 1);
+  EXPECT_EQ(details.violations(0).subject(), "pinned_blocks");
+  EXPECT_EQ(details.violations(0).description(), "want 12 more, got 500 of at most 511");
+}
+
+TEST(RpcStatusTest, AFailedPreconditionNamesItsSubject) {
+  const auto details = DetailsOf<google::rpc::PreconditionFailure>(
+      absl::FailedPreconditionError("chat: this model has no chat template"));
+  ASSERT_EQ(details.violations_size(), 1);
+  EXPECT_EQ(details.violations(0).type(), "STATE");
+  EXPECT_EQ(details.violations(0).subject(), "chat");
+  EXPECT_EQ(details.violations(0).description(), "this model has no chat template");
+}
+
+TEST(RpcStatusTest, OtherErrorsHaveAReason) {
+  const auto reason = [](const absl::Status& status) {
+    const auto info = DetailsOf<google::rpc::ErrorInfo>(status);
+    EXPECT_EQ(info.domain(), "quire");
+    return info.reason();
+  };
+  EXPECT_EQ(reason(absl::NotFoundError("prefix: none")), "PREFIX_NOT_FOUND");
+  EXPECT_EQ(reason(absl::AlreadyExistsError("request_id: runs")), "REQUEST_ID_ALREADY_EXISTS");
+  EXPECT_EQ(reason(absl::PermissionDeniedError("sched.priority: want at most 0")),
+            "SCHED_PRIORITY_PERMISSION_DENIED");
+  EXPECT_EQ(reason(absl::AbortedError("etag: differs")), "ETAG_ABORTED");
+}
+
 TEST(RpcStatusTest, OrdinaryMessagesNameNoField) {
   EXPECT_EQ(ToRpcStatus(absl::InvalidArgumentError("no colon")).details_size(), 0);
   EXPECT_EQ(ToRpcStatus(absl::InvalidArgumentError("A sentence: with one")).details_size(), 0);
@@ -53,11 +94,8 @@ TEST(RpcStatusTest, WhatAClientSentIsCutAndEscaped) {
 }
 
 TEST(RpcStatusTest, AStatusMayBringItsOwnTimeToTryAgain) {
-  const google::rpc::Status out = ToRpcStatus(engine::WithRetryAfter(
+  const auto details = DetailsOf<google::rpc::RetryInfo>(engine::WithRetryAfter(
       absl::ResourceExhaustedError("tokens_per_minute: used up"), absl::Milliseconds(12'345)));
-  ASSERT_EQ(out.details_size(), 1);
-  google::rpc::RetryInfo details;
-  ASSERT_TRUE(out.details(0).UnpackTo(&details));
   EXPECT_EQ(details.retry_delay().seconds(), 12);
   EXPECT_EQ(details.retry_delay().nanos(), 345'000'000);
 }

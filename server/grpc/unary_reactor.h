@@ -1,0 +1,70 @@
+#pragma once
+
+// The common part of calls that are answered with one message, perhaps later and by another thread
+// than that of the handler.
+
+#include <memory>
+#include <string>
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "base/status_macros.h"
+#include "server/call/egress.h"
+#include "server/grpc/rpc_context.h"
+
+namespace quire::server {
+
+// One call, from its handler to OnDone.
+class UnaryReactor : public grpc::ServerUnaryReactor {
+ public:
+  UnaryReactor(const ServiceParts& parts, grpc::CallbackServerContext& context, Rpc rpc,
+               const grpc::ByteBuffer& request)
+      : parts_(parts),
+        context_(context),
+        rpc_(rpc),
+        has_message_(HasMessage(request)),
+        linger_(std::make_shared<AnswerLinger>(parts.egress, parts.linger,
+                                               [&context] { context.TryCancel(); })) {}
+
+  // Finds the caller and the request id.
+  absl::Status Identify() {
+    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, ""));
+    ASSIGN_OR_RETURN(caller_, AuthenticateCaller(context_, parts_));
+    return absl::OkStatus();
+  }
+
+  // Ends the call with `status`. Must be the last call on this object, which may be destroyed when
+  // End returns.
+  void End(const absl::Status& status) {
+    if (has_message_) {
+      NoteEnd(
+          parts_, context_,
+          {.rpc = rpc_, .caller = caller_.get(), .request_id = request_id_, .code = status.code()});
+    }
+    linger_->Answered();
+    Finish(ToGrpcStatus(status));
+  }
+
+  void OnDone() override {
+    linger_->Done();
+    delete this;
+  }
+
+ protected:
+  const ServiceParts& parts() const { return parts_; }
+  const grpc::CallbackServerContext& context() const { return context_; }
+  // Must not be called before Identify has returned OK.
+  const Principal& caller() const { return *caller_; }
+
+ private:
+  const ServiceParts& parts_;             // not owned
+  grpc::CallbackServerContext& context_;  // not owned; lives until OnDone
+  const Rpc rpc_;                         // constant
+  const bool has_message_;                // constant
+  std::string request_id_;                // constant after Identify, as is the next
+  PrincipalPtr caller_;                   // null for an unknown caller
+  const std::shared_ptr<AnswerLinger> linger_;
+};
+
+}  // namespace quire::server
