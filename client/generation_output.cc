@@ -115,6 +115,9 @@ void GenerationPrinter::PrintStats() const {
   std::cerr << absl::StrFormat("[%d prompt tokens, %d of them cached; %d generated",
                                usage_.prompt_tokens(), usage_.cached_tokens(),
                                usage_.completion_tokens());
+  if (usage_.prefix_tokens() > 0) {
+    std::cerr << absl::StrFormat("; %d tokens of the named prefix", usage_.prefix_tokens());
+  }
   if (usage_.num_preemptions() > 0) {
     std::cerr << absl::StrFormat("; %d preemptions, %d tokens recomputed", usage_.num_preemptions(),
                                  usage_.recomputed_tokens());

@@ -28,6 +28,8 @@ constexpr FieldFlag kFieldFlags[] = {
      "names the request in logs and for Abort (default: made by the server)"},
     {"priority", "sched.priority", "P", "priority, -100..100; larger is served first (default 0)"},
     {"tenant", "sched.tenant", "NAME", "tenant of the request (default: the caller's)"},
+    {"prefix", "prefix_name", "NAME",
+     "named prefix that the prompt follows: prefixes/... (default: none)"},
     {"cache_salt", "cache.salt", "TEXT",
      "share cached prefixes only with requests that have this salt"},
     {"bypass_cache_read", "cache.bypass_read", "", "compute the whole prompt"},
