@@ -22,6 +22,9 @@
 #include "engine/make_engine.h"
 #include "engine/output/replay.h"
 #include "engine/sharing/prefix_registry.h"
+#include "engine/sharing/session_registry.h"
+#include "engine/sharing/session_seam.h"
+#include "engine/sharing/session_sink.h"
 #include "engine/step_loop.h"
 
 namespace quire::engine {
@@ -119,6 +122,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
       GenerateParams params, std::shared_ptr<TokenSink> sink) override;
   absl::Status Abort(std::string_view request_id, std::optional<std::string_view> owner) override;
+  Sessions& sessions() override { return sessions_; }
   absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) override {
     return workers_->Submit(
         num_bytes > kLongText ? WorkerPool::Lane::kLong : WorkerPool::Lane::kShort,
@@ -157,24 +161,27 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   class Handle;
 
   absl::Status Compute(std::shared_ptr<Request> request, int64_t num_bytes) override;
-  void Cancel(const std::shared_ptr<Request>& request) override {
-    if (!request->cancelled.exchange(true, std::memory_order_acq_rel)) channel_.Notice(request);
-  }
+  void Cancel(const std::shared_ptr<Request>& request) override;
   void Unpin(uint64_t pin, std::function<void()> done) override {
     channel_.Send(UnpinCommand{.pin = pin, .done = std::move(done)});
   }
 
+  // Begins the turn of a request with a session, and puts a SessionSink before its sink.
+  absl::StatusOr<std::shared_ptr<SessionSink>> BeginTurn(const std::shared_ptr<Request>& request);
   // Takes a request into the queue of the frontend. `num_tokens`: about the tokens of its prompt.
+  // `session` is null for a request without a session.
   absl::Status Enqueue(const std::shared_ptr<Request>& request, int64_t num_bytes,
-                       int64_t num_tokens);
-  // Runs on a frontend thread. Returns the request's lease of the cache.
+                       int64_t num_tokens, std::shared_ptr<SessionSink> session);
+  // These run on a frontend thread. Prepare returns the request's lease of the cache.
   absl::StatusOr<CacheLease> Prepare(Request& request);
-  void PrepareAndAdmit(AdmittedRequest admitted);
+  void PrepareAndAdmit(AdmittedRequest admitted, const std::shared_ptr<SessionSink>& session);
 
   EngineParts parts_;
   EngineMetrics metrics_;
   CacheLedger ledger_;
   Frontend frontend_;
+  SessionSeam seam_;
+  SessionRegistry sessions_;
   AdmissionTickets tickets_;
   TenantMeters meters_;
   StepChannel channel_;
@@ -190,19 +197,15 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
 // engine.
 class EngineImpl::Handle final : public SubmittedRequest {
  public:
-  Handle(std::shared_ptr<Request> request, StepChannel& channel)
-      : request_(std::move(request)), channel_(channel) {}
+  Handle(std::shared_ptr<Request> request, EngineImpl& engine)
+      : request_(std::move(request)), engine_(engine) {}
 
   const std::string& request_id() const override { return request_->params.request_id; }
-  void Cancel() override {
-    if (!request_->cancelled.exchange(true, std::memory_order_acq_rel)) {
-      channel_.Notice(request_);
-    }
-  }
+  void Cancel() override { engine_.Cancel(request_); }
 
  private:
   const std::shared_ptr<Request> request_;
-  StepChannel& channel_;  // not owned
+  EngineImpl& engine_;  // not owned
 };
 
 EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
@@ -217,6 +220,8 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
                  .max_num_seqs = static_cast<int32_t>(parts_.limits.max_seqs),
                  .no_cache_window = WhyNoCacheWindow(parts_.model->config(), parts_.cache),
                  .num_pinned_blocks = [this] { return ledger_.num_pinned(); }}),
+      seam_(frontend_, *parts_.tokenizer, parts_.limits.max_model_len),
+      sessions_(seam_, *parts_.clock, parts_.model_info.name),
       tickets_(config.max_queue),
       prefixes_(PrefixConfigOf(parts_), frontend_, ledger_, *parts_.clock, *this),
       loop_(parts_, config, channel_, running_, metrics_),
@@ -255,20 +260,29 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
     request->params.request_id =
         absl::StrCat("req-", next_request_.fetch_add(1, std::memory_order_relaxed));
   }
-  auto handle = std::make_shared<Handle>(request, channel_);
+  std::shared_ptr<SessionSink> session;
+  int64_t session_tokens = 0;
+  if (!request->params.session.name.empty()) {
+    auto begun = BeginTurn(request);
+    if (!begun.ok()) return reject(begun.status());
+    session = *std::move(begun);
+    request->sink = session;
+    session_tokens = session->turn().before().num_tokens();
+  }
+  auto handle = std::make_shared<Handle>(request, *this);
   const absl::Status queued =
-      Enqueue(request, FrontendBytes(request->params, request->prefix.get()),
-              EstimatedTokens(request->params));
+      Enqueue(request, FrontendBytes(request->params, request->prefix.get()) + session_tokens,
+              session_tokens + EstimatedTokens(request->params), std::move(session));
   if (!queued.ok()) return reject(queued);
   return handle;
 }
 
 absl::Status EngineImpl::Compute(std::shared_ptr<Request> request, int64_t num_bytes) {
-  return Enqueue(request, num_bytes, num_bytes / kBytesPerToken + 1);
+  return Enqueue(request, num_bytes, num_bytes / kBytesPerToken + 1, nullptr);
 }
 
 absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_t num_bytes,
-                                 int64_t num_tokens) {
+                                 int64_t num_tokens, std::shared_ptr<SessionSink> session) {
   const std::string& tenant = request->params.sched.tenant;
   const TenantLimits& limits = request->params.limits;
   request->arrival = parts_.clock->Now();
@@ -281,8 +295,9 @@ absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_
   // The target of a std::function must be copyable, and a ticket is not. So the ticket is shared.
   auto admitted = std::make_shared<AdmittedRequest>(AdmittedRequest{
       .request = request, .ticket = std::move(ticket), .charge = std::move(charge)});
-  absl::Status queued =
-      RunOnFrontend(num_bytes, [this, admitted] { PrepareAndAdmit(std::move(*admitted)); });
+  absl::Status queued = RunOnFrontend(num_bytes, [this, admitted, session = std::move(session)] {
+    PrepareAndAdmit(std::move(*admitted), session);
+  });
   // A request that is not there has had its Finish from FailAll.
   return !queued.ok() && running_.Erase(*request) ? queued : absl::OkStatus();
 }
@@ -314,16 +329,40 @@ absl::StatusOr<CacheLease> EngineImpl::Prepare(Request& request) {
   return ledger_.Admit(need, shared);
 }
 
-void EngineImpl::PrepareAndAdmit(AdmittedRequest admitted) {
+absl::StatusOr<std::shared_ptr<SessionSink>> EngineImpl::BeginTurn(
+    const std::shared_ptr<Request>& request) {
+  const GenerateParams& params = request->params;
+  if (!params.prefix_name.empty()) {
+    return absl::InvalidArgumentError(
+        "prefix_name: want none in a session, which has its own tokens");
+  }
+  if (params.resume) return absl::InvalidArgumentError("resume_token_ids: want none in a session");
+  const auto cancel = [this, weak = std::weak_ptr<Request>(request)] {
+    if (const std::shared_ptr<Request> running = weak.lock()) Cancel(running);
+  };
+  ASSIGN_OR_RETURN(auto turn, sessions_.BeginTurn(params.sched.tenant, params.session.name,
+                                                  params.session.etag, cancel));
+  return std::make_shared<SessionSink>(std::move(turn), request->sink, params.output.token_ids);
+}
+
+void EngineImpl::Cancel(const std::shared_ptr<Request>& request) {
+  if (!request->cancelled.exchange(true, std::memory_order_acq_rel)) channel_.Notice(request);
+}
+
+void EngineImpl::PrepareAndAdmit(AdmittedRequest admitted,
+                                 const std::shared_ptr<SessionSink>& session) {
   const std::shared_ptr<Request> request = admitted.request;
   // A request that nobody waits for ends here. So does a request that the frontend refuses. The
   // step thread therefore sees only valid requests.
   absl::Status status = StillWanted(*request, parts_.clock->Now());
   if (status.ok()) {
     base::Interrupt interrupt([&] { return StillWanted(*request, parts_.clock->Now()); });
-    absl::StatusOr<CacheLease> prepared = Prepare(*request);
-    status = prepared.status();
-    if (prepared.ok()) admitted.lease = *std::move(prepared);
+    if (session != nullptr) status = session->Prepare(seam_, request->params);
+    if (status.ok()) {
+      absl::StatusOr<CacheLease> prepared = Prepare(*request);
+      status = prepared.status();
+      if (prepared.ok()) admitted.lease = *std::move(prepared);
+    }
     if (!interrupt.status().ok()) {
       status = interrupt.status();
     } else if (!status.ok() && request->pins == 0) {

@@ -19,6 +19,7 @@
 #include "engine/engine_info.h"
 #include "engine/request/named_prefixes.h"
 #include "engine/request/request.h"
+#include "engine/request/sessions.h"
 #include "engine/request/tenant_usage.h"
 
 namespace quire::engine {
@@ -60,7 +61,8 @@ class Engine {
   // engine/request/retry_after.h), FailedPrecondition (the prefix has failed) and Unavailable (the
   // engine drains, or the prefix is not tokenized yet). Without an
   // error, sink->Finish is called exactly once, even if the frontend refuses the request
-  // (InvalidArgument).
+  // (InvalidArgument). A turn of a session has two further errors: NotFound (no such session) and
+  // Aborted (the session is in a turn, or its etag differs).
   virtual absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
       GenerateParams params, std::shared_ptr<TokenSink> sink) = 0;
 
@@ -68,6 +70,9 @@ class Engine {
   // all owners with this id. Returns NotFound when there is no such request.
   virtual absl::Status Abort(std::string_view request_id,
                              std::optional<std::string_view> owner) = 0;
+
+  // The sessions of this engine. A turn is a request with GenerateParams::session.
+  virtual Sessions& sessions() = 0;
 
   // Runs `work`, which costs about as much as tokenizing `num_bytes` of text, on the frontend pool.
   // Returns ResourceExhausted at once when the queue of the pool is full.

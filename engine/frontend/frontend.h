@@ -78,10 +78,10 @@ class Frontend {
   // Returns the text of `ids`. Returns InvalidArgument when an id is outside the vocabulary, or the
   // text is longer than max_prompt_bytes.
   absl::StatusOr<std::string> Decode(const TokenIds& ids, bool skip_special_tokens) const;
-
- private:
   // Returns InvalidArgument when an id is outside the model's vocabulary.
   absl::Status CheckTokenIds(const char* field, const TokenIds& ids) const;
+
+ private:
   // Returns the most tokens that prompt and output may have together.
   int64_t LongestOf(const GenerateParams& params) const;
   absl::Status CheckPromptLength(const GenerateParams& params, int64_t prompt_len) const;

@@ -37,12 +37,24 @@ struct ResumeParams {
 
 struct ReplayedSample;  // engine/output/replay.h
 
+// The use of a session by a request; see sessions.h. The prompt follows the session's tokens, and
+// may be an empty list of ids.
+struct SessionUse {
+  std::string name;  // empty: no session
+  std::string etag;  // if not empty, must be the session's
+  // If true, the prompt becomes part of the session and its K and V are computed, but nothing is
+  // generated: an append, whose result is kept under append_id if that is not empty.
+  bool computes_only = false;
+  std::string append_id;
+};
+
 // The request as it came in, before the frontend.
 struct GenerateParams {
   std::string request_id;  // empty: made by the engine
   std::string model;       // empty: the served model
   std::string owner;       // the caller that owns the id and may abort the request; "": all callers
   std::variant<std::string, TokenIds, ChatMessages> prompt;
+  SessionUse session;
   // If not empty, no tokens are drawn: sample k is the k-th continuation. The result of a sample is
   // its token ids and, for each id, the log-probability and the likeliest token. `sampling` and
   // `stop` have no effect. In `output`, only prompt_logprobs and usage_per_chunk have an effect.

@@ -30,8 +30,12 @@ struct Usage {
   int64_t prefix_tokens = 0;      // those of cached_tokens that came from the named prefix
   int64_t recomputed_tokens = 0;  // tokens computed again after preemptions
   int64_t num_preemptions = 0;
-  int64_t resumed_tokens =
-      0;  // given by a resumed request, all samples; completion_tokens has them
+  int64_t resumed_tokens = 0;  // of completion_tokens: given by a resumed request, all samples
+  // These two are of a session's turn. Tokens that the session had before and still has:
+  int64_t kept_tokens = 0;
+  // Tokens of the session that an earlier turn computed and this one computed again, because a
+  // layer's window had dropped them, or they were evicted or not read:
+  int64_t fork_recomputed_tokens = 0;
 };
 
 struct Timings {

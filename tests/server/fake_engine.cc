@@ -9,12 +9,17 @@
 #include "absl/time/clock.h"
 
 #include "base/strings.h"
+#include "engine/sharing/session_sink.h"
 
 namespace quire::testing {
 namespace {
 
 constexpr int32_t kVocabSize = 1000;
 constexpr uint64_t kDrawnSeed = 7;
+constexpr int64_t kMaxModelLen = 2048;
+constexpr char kChatTemplate[] =
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}";
 
 }  // namespace
 
@@ -30,11 +35,18 @@ struct FakeEngine::Running : engine::SubmittedRequest {
 };
 
 FakeEngine::FakeEngine(FakeEngineOptions options)
-    : options_(std::move(options)), held_(options_.held), thread_([this] { Run(); }) {
+    : options_(std::move(options)),
+      chat_template_(*text::ChatTemplate::Create(kChatTemplate, {})),
+      frontend_(tokenizer_, chat_template_.get(),
+                {.vocab_size = kVocabSize, .max_prompt_bytes = 1 << 20}),
+      seam_(frontend_, tokenizer_, kMaxModelLen),
+      sessions_(seam_, base::SteadyClock(), "fake-model"),
+      held_(options_.held),
+      thread_([this] { Run(); }) {
   model_info_.name = "fake-model";
   model_info_.architecture = "llama";
   model_info_.vocab_size = kVocabSize;
-  model_info_.max_model_len = 2048;
+  model_info_.max_model_len = kMaxModelLen;
   model_info_.kv_bytes_per_token = 23040;
   model_info_.has_chat_template = true;
   model_info_.bos_id = 1;
@@ -103,8 +115,21 @@ absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> FakeEngine::Submit(
   }
   last_params_ = params;
   auto request = std::make_shared<Running>();
-  request->refused = engine::Validate(params.sampling, params.stop, params.output, params.cache,
-                                      params.sched, kVocabSize);
+  if (const engine::SessionUse use = params.session; !use.name.empty()) {
+    auto turn = sessions_.BeginTurn(params.sched.tenant, use.name, use.etag,
+                                    [weak = std::weak_ptr<Running>(request)] {
+                                      if (const auto running = weak.lock()) running->Cancel();
+                                    });
+    if (!turn.ok()) return turn.status();
+    auto session = std::make_shared<engine::SessionSink>(*std::move(turn), std::move(sink),
+                                                         params.output.token_ids);
+    request->refused = session->Prepare(seam_, params);
+    sink = std::move(session);
+  }
+  if (request->refused.ok()) {
+    request->refused = engine::Validate(params.sampling, params.stop, params.output, params.cache,
+                                        params.sched, kVocabSize);
+  }
   request->params = std::move(params);
   request->sink = std::move(sink);
   running_.push_back(request);

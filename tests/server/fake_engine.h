@@ -18,7 +18,10 @@
 
 #include "base/mutex.h"
 #include "engine/engine.h"
+#include "engine/sharing/session_registry.h"
+#include "engine/sharing/session_seam.h"
 #include "tests/testing/fake_prefixes.h"
+#include "tests/testing/fake_tokenizer.h"
 
 namespace quire::testing {
 
@@ -33,6 +36,8 @@ struct FakeEngineOptions {
 // Scores continuations in one step. The log-probability of a token is minus a hundredth of the
 // token's id. A token is the likeliest exactly if the id is even. The tokens of a text are its
 // bytes.
+//
+// The sessions are real ones, on a FakeTokenizer and the chat template of ApplyChatTemplate.
 //
 // Every step gives one token to each sample of each running request whose sink can take them. Token
 // `position` of sample k has id 100 * k + position. engine::Validate checks the parameters after
@@ -57,6 +62,7 @@ class FakeEngine : public engine::Engine {
   absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> Submit(
       engine::GenerateParams params, std::shared_ptr<engine::TokenSink> sink) override;
   absl::Status Abort(std::string_view request_id, std::optional<std::string_view> owner) override;
+  engine::Sessions& sessions() override { return sessions_; }
   absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) override;
   absl::StatusOr<std::vector<engine::Piece>> Tokenize(std::string_view text,
                                                       bool add_special_tokens,
@@ -93,6 +99,11 @@ class FakeEngine : public engine::Engine {
 
   const FakeEngineOptions options_;
   FakePrefixes prefixes_;
+  const FakeTokenizer tokenizer_;
+  const std::unique_ptr<text::ChatTemplate> chat_template_;
+  const engine::Frontend frontend_;
+  const engine::SessionSeam seam_;
+  engine::SessionRegistry sessions_;
   engine::ModelInfo model_info_;
   engine::ServerInfo server_info_;
   std::atomic<int64_t> num_stalled_steps_ = 0;

@@ -1,0 +1,122 @@
+#pragma once
+
+// Sessions: token sequences that grow turn by turn. A turn is a request that continues the tokens
+// of its session. The generated ids become part of the session as they were drawn, so no later turn
+// tokenizes them again.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "engine/request/request.h"
+
+namespace quire::engine {
+
+inline constexpr int32_t kMaxSessions = 1024;
+inline constexpr int32_t kMaxSessionsPerTenant = 256;
+inline constexpr int32_t kMaxForkCount = 64;
+inline constexpr absl::Duration kMinSessionTtl = absl::Seconds(10);
+inline constexpr absl::Duration kMaxSessionTtl = absl::Hours(24);
+
+// Who asks. A session belongs to a tenant.
+struct SessionCaller {
+  std::string tenant;
+  bool is_operator = false;  // may get, list and close the sessions of all tenants
+};
+
+struct SessionParams {
+  SessionCaller caller;
+  std::string model;         // empty: the served model
+  std::string display_name;  // at most 128 bytes
+  // The session ends when no turn has run for this long: kMinSessionTtl..kMaxSessionTtl.
+  absl::Duration ttl = absl::Minutes(10);
+  std::string salt;  // as CacheParams::salt, of all turns
+  // If not empty, the same id within an hour gives the same session. At most 36 bytes.
+  std::string request_id;
+};
+
+struct SessionInfo {
+  std::string name;  // "sessions/" and 26 characters of base32
+  std::string display_name;
+  std::string tenant;  // the owner
+  int64_t num_tokens = 0;
+  int64_t num_turns = 0;  // turns that succeeded
+  bool in_turn = false;
+  absl::Time create_time;  // these two by the wall clock
+  absl::Time expire_time;
+  absl::Duration ttl;
+  std::string etag;  // differs after each change of the tokens
+};
+
+struct SessionAppend {
+  SessionCaller caller;
+  std::string name;
+  std::variant<std::string, TokenIds, ChatMessages> content;
+  std::string etag;  // if not empty, must be the current one
+  std::string
+      request_id;  // if not empty, the same id within an hour appends once; at most 36 bytes
+};
+
+struct SessionAppended {
+  SessionInfo session;
+  // The leading tokens that the session had before and still has. Fewer than all of them only if a
+  // chat template renders the earlier messages differently now.
+  int64_t kept_tokens = 0;
+};
+
+struct SessionFork {
+  SessionCaller caller;
+  std::string name;
+  std::optional<int64_t> at_token;    // 0..num_tokens; absent: all
+  int32_t count = 1;                  // 1..kMaxForkCount
+  std::optional<absl::Duration> ttl;  // absent: that of the parent
+  std::string request_id;  // if not empty, the same id within an hour gives the same children
+};
+
+// The sessions of one engine. They end with the engine. Thread-safe. No function waits, and only
+// Append takes longer than a look-up. A turn is a GenerateParams with a session name.
+//
+// Errors: NotFound for a name that does not exist, has ended, or belongs to another tenant, with
+// one text for all three. Aborted when an etag differs, or when a turn runs. ResourceExhausted
+// beyond kMaxSessions and kMaxSessionsPerTenant, with what was wanted, what there is and the limit.
+// InvalidArgument for a value out of range, and for a request_id that came with other content.
+class Sessions {
+ public:
+  virtual ~Sessions() = default;
+
+  virtual absl::StatusOr<SessionInfo> Create(const SessionParams& params) = 0;
+  virtual absl::StatusOr<SessionInfo> Get(const SessionCaller& caller, std::string_view name) = 0;
+
+  struct Page {
+    std::vector<SessionInfo> sessions;  // in the order of creation
+    uint64_t next = 0;                  // the cursor of the next page; 0: there is none
+  };
+  // Lists the sessions of `tenant`; absent: of the caller's tenant. Returns PermissionDenied if a
+  // caller that is no operator names another tenant. `after` is 0 or a cursor of the page before.
+  virtual absl::StatusOr<Page> List(const SessionCaller& caller,
+                                    const std::optional<std::string>& tenant, uint64_t after,
+                                    int32_t at_most) = 0;
+
+  // Adds tokens, whose K and V the next turn computes. Tokenizes on the thread of the caller, where
+  // a base::Interrupt may stop it early.
+  virtual absl::StatusOr<SessionAppended> Append(const SessionAppend& append) = 0;
+  // Returns the result of an earlier append with the same request_id; nullopt if there is none.
+  virtual absl::StatusOr<std::optional<SessionAppended>> FindAppend(
+      const SessionAppend& append) = 0;
+
+  // Makes sessions that begin with the first at_token tokens of a session. A turn that runs does
+  // not count. Copies no token.
+  virtual absl::StatusOr<std::vector<SessionInfo>> Fork(const SessionFork& fork) = 0;
+
+  // Ends a session and cancels its turn. A session that does not exist is no error.
+  virtual absl::Status Close(const SessionCaller& caller, std::string_view name) = 0;
+};
+
+}  // namespace quire::engine

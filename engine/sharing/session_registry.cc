@@ -1,0 +1,400 @@
+#include "engine/sharing/session_registry.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+#include "base/resource_name.h"
+#include "base/status_macros.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr char kCollection[] = "sessions";
+constexpr size_t kMaxRequestId = 36;
+constexpr size_t kMaxDisplayName = 128;
+constexpr size_t kMaxSalt = 256;  // as CacheParams::salt
+constexpr absl::Duration kReplayTime = absl::Hours(1);
+
+absl::Status NoSuchSession() {
+  return absl::NotFoundError(
+      "name: you have no such session; it may have been closed, or have expired");
+}
+
+absl::Status InTurn() {
+  return absl::AbortedError("the session is in a turn: wait for its end, or cancel it");
+}
+
+absl::Status CheckLength(const char* field, std::string_view text, size_t most) {
+  if (text.size() <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: want at most %d bytes, got %d", field, most, text.size()));
+}
+
+absl::Status CheckTtl(absl::Duration ttl) {
+  if (ttl >= kMinSessionTtl && ttl <= kMaxSessionTtl) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("ttl: want %s..%s, got %s", absl::FormatDuration(kMinSessionTtl),
+                      absl::FormatDuration(kMaxSessionTtl), absl::FormatDuration(ttl)));
+}
+
+std::string EtagOf(uint64_t version) { return absl::StrCat("v", version); }
+
+size_t HashOf(const SessionParams& params) {
+  return absl::HashOf(params.model, params.display_name, params.ttl, params.salt);
+}
+
+size_t HashOf(const std::string& text) { return absl::HashOf(text); }
+size_t HashOf(const TokenIds& ids) { return absl::HashOf(ids); }
+size_t HashOf(const ChatMessages& messages) {
+  size_t hash = messages.size();
+  for (const text::ChatMessage& message : messages) {
+    hash = absl::HashOf(hash, message.role, message.content);
+  }
+  return hash;
+}
+size_t HashOf(const SessionAppend& append) {
+  const size_t content =
+      std::visit([](const auto& given) { return HashOf(given); }, append.content);
+  return absl::HashOf(append.content.index(), content);
+}
+size_t HashOf(const SessionFork& fork) {
+  return absl::HashOf(fork.at_token.value_or(-1), fork.count,
+                      fork.ttl.value_or(absl::ZeroDuration()));
+}
+
+}  // namespace
+
+SessionInfo SessionTurn::Commit(SessionContent after, bool is_turn) {
+  if (ended_.exchange(true)) return {};
+  return registry_.EndTurn(*this, std::make_shared<const SessionContent>(std::move(after)), is_turn,
+                           nullptr, 0);
+}
+
+SessionAppended SessionTurn::Commit(SessionContent after, int64_t kept_tokens,
+                                    const SessionAppend& append) {
+  if (ended_.exchange(true)) return {};
+  return {
+      .session = registry_.EndTurn(*this, std::make_shared<const SessionContent>(std::move(after)),
+                                   /*is_turn=*/false, &append, kept_tokens),
+      .kept_tokens = kept_tokens};
+}
+
+void SessionTurn::End() {
+  if (!ended_.exchange(true)) registry_.EndTurn(*this, nullptr, false, nullptr, 0);
+}
+
+absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params) {
+  if (!params.model.empty() && params.model != model_) {
+    return absl::NotFoundError(
+        absl::StrFormat("model: \"%s\" is not served here; want \"%s\"", params.model, model_));
+  }
+  RETURN_IF_ERROR(CheckLength("display_name", params.display_name, kMaxDisplayName));
+  RETURN_IF_ERROR(CheckLength("salt", params.salt, kMaxSalt));
+  RETURN_IF_ERROR(CheckLength("request_id", params.request_id, kMaxRequestId));
+  RETURN_IF_ERROR(CheckTtl(params.ttl));
+  Removed removed;
+  base::MutexLock lock(mu_);
+  RemoveExpired(removed);
+  const std::pair key(params.caller.tenant, params.request_id);
+  if (const auto it = created_.find(key); it != created_.end()) {
+    ASSIGN_OR_RETURN(const bool again,
+                     Matches(*it->second->created, params.request_id, HashOf(params)));
+    if (again) return InfoOf(*it->second);
+    created_.erase(it);
+  }
+  RETURN_IF_ERROR(CheckRoom(params.caller.tenant, 1));
+  const RecordPtr record = Add({.display_name = params.display_name,
+                                .tenant = params.caller.tenant,
+                                .salt = params.salt,
+                                .content = std::make_shared<const SessionContent>()},
+                               params.ttl);
+  if (!params.request_id.empty()) {
+    record->created = {params.request_id, HashOf(params), clock_.Now()};
+    created_[key] = record;
+  }
+  return InfoOf(*record);
+}
+
+absl::StatusOr<SessionInfo> SessionRegistry::Get(const SessionCaller& caller,
+                                                 std::string_view name) {
+  Removed removed;
+  base::MutexLock lock(mu_);
+  RemoveExpired(removed);
+  const RecordPtr record = Find(caller, name, /*for_operators=*/true);
+  if (record == nullptr) return NoSuchSession();
+  return InfoOf(*record);
+}
+
+absl::StatusOr<Sessions::Page> SessionRegistry::List(const SessionCaller& caller,
+                                                     const std::optional<std::string>& tenant,
+                                                     uint64_t after, int32_t at_most) {
+  const std::string& owner = tenant.has_value() ? *tenant : caller.tenant;
+  if (owner != caller.tenant && !caller.is_operator) {
+    return absl::PermissionDeniedError("tenant: want your own, unless you are an operator");
+  }
+  Removed removed;
+  base::MutexLock lock(mu_);
+  RemoveExpired(removed);
+  Page page;
+  for (auto it = records_.upper_bound(after); it != records_.end(); ++it) {
+    if (it->second->tenant != owner) continue;
+    if (std::ssize(page.sessions) == at_most) {
+      page.next = after;
+      break;
+    }
+    page.sessions.push_back(InfoOf(*it->second));
+    after = it->first;
+  }
+  return page;
+}
+
+absl::StatusOr<SessionAppended> SessionRegistry::Append(const SessionAppend& append) {
+  ASSIGN_OR_RETURN(const std::optional<SessionAppended> earlier, FindAppend(append));
+  if (earlier.has_value()) return *earlier;
+  ASSIGN_OR_RETURN(const std::unique_ptr<SessionTurn> turn,
+                   BeginTurn(append.caller.tenant, append.name, append.etag, [] {}));
+  ASSIGN_OR_RETURN(SessionSeam::Extended extended,
+                   seam_.Extend(turn->before(), append.content, /*generates=*/false));
+  return turn->Commit(std::move(extended.content), extended.kept_tokens, append);
+}
+
+absl::StatusOr<std::optional<SessionAppended>> SessionRegistry::FindAppend(
+    const SessionAppend& append) {
+  RETURN_IF_ERROR(CheckLength("request_id", append.request_id, kMaxRequestId));
+  Removed removed;
+  base::MutexLock lock(mu_);
+  RemoveExpired(removed);
+  const RecordPtr record = Find(append.caller, append.name, /*for_operators=*/false);
+  if (record == nullptr) return NoSuchSession();
+  ASSIGN_OR_RETURN(const AppendReplay* const replay, FindReplay(*record, append));
+  if (replay == nullptr) return std::nullopt;
+  return replay->result;
+}
+
+absl::StatusOr<std::vector<SessionInfo>> SessionRegistry::Fork(const SessionFork& fork) {
+  RETURN_IF_ERROR(CheckLength("request_id", fork.request_id, kMaxRequestId));
+  if (fork.count < 1 || fork.count > kMaxForkCount) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("count: want 1..%d, got %d", kMaxForkCount, fork.count));
+  }
+  if (fork.ttl.has_value()) RETURN_IF_ERROR(CheckTtl(*fork.ttl));
+  Removed removed;
+  base::MutexLock lock(mu_);
+  RemoveExpired(removed);
+  const RecordPtr parent = Find(fork.caller, fork.name, /*for_operators=*/false);
+  if (parent == nullptr) return NoSuchSession();
+  std::vector<SessionInfo> children;
+  if (!fork.request_id.empty()) {
+    for (const ForkReplay& replay : parent->forks) {
+      ASSIGN_OR_RETURN(const bool again, Matches(replay.given, fork.request_id, HashOf(fork)));
+      if (!again) continue;
+      for (const std::string& name : replay.children) {
+        const RecordPtr child = Find(fork.caller, name, /*for_operators=*/false);
+        if (child == nullptr) {
+          return absl::NotFoundError("request_id: a session that it made has ended");
+        }
+        children.push_back(InfoOf(*child));
+      }
+      return children;
+    }
+  }
+  const int64_t num_tokens = parent->content->num_tokens();
+  const int64_t at_token = fork.at_token.value_or(num_tokens);
+  if (at_token < 0 || at_token > num_tokens) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "at_token: want 0..%d, the session's tokens, got %d", num_tokens, at_token));
+  }
+  RETURN_IF_ERROR(CheckRoom(parent->tenant, fork.count));
+  const auto content = std::make_shared<const SessionContent>(parent->content->First(at_token));
+  ForkReplay replay{.given = {fork.request_id, HashOf(fork), clock_.Now()}, .children = {}};
+  for (int32_t i = 0; i < fork.count; ++i) {
+    const RecordPtr child = Add({.display_name = parent->display_name,
+                                 .tenant = parent->tenant,
+                                 .salt = parent->salt,
+                                 .content = content},
+                                fork.ttl.value_or(parent->ttl));
+    replay.children.push_back(child->name);
+    children.push_back(InfoOf(*child));
+  }
+  if (!fork.request_id.empty()) {
+    if (parent->forks.size() == kMostReplays) parent->forks.pop_front();
+    parent->forks.push_back(std::move(replay));
+  }
+  return children;
+}
+
+absl::Status SessionRegistry::Close(const SessionCaller& caller, std::string_view name) {
+  Removed removed;
+  std::function<void()> cancel;
+  {
+    base::MutexLock lock(mu_);
+    RemoveExpired(removed);
+    const RecordPtr record = Find(caller, name, /*for_operators=*/true);
+    if (record == nullptr) return absl::OkStatus();
+    Remove(record);
+    removed.push_back(record);
+    cancel = record->cancel;
+  }
+  if (cancel) cancel();  // without the lock, since it wakes the step thread
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<SessionTurn>> SessionRegistry::BeginTurn(
+    std::string_view tenant, std::string_view name, std::string_view etag,
+    std::function<void()> cancel) {
+  Removed removed;
+  base::MutexLock lock(mu_);
+  RemoveExpired(removed);
+  const RecordPtr record = Find({.tenant = std::string(tenant)}, name, /*for_operators=*/false);
+  if (record == nullptr) return NoSuchSession();
+  if (record->in_turn) return InTurn();
+  if (!etag.empty() && etag != EtagOf(record->version)) {
+    return absl::AbortedError(absl::StrFormat(
+        "etag: the session has changed, its etag is now \"%s\"", EtagOf(record->version)));
+  }
+  record->in_turn = true;
+  record->cancel = std::move(cancel);
+  return std::unique_ptr<SessionTurn>(
+      new SessionTurn(*this, record->name, record->content, record->salt));
+}
+
+SessionInfo SessionRegistry::EndTurn(const SessionTurn& turn,
+                                     std::shared_ptr<const SessionContent> after, bool is_turn,
+                                     const SessionAppend* append, int64_t kept_tokens) {
+  std::function<void()> cancel;  // ends without the lock
+  base::MutexLock lock(mu_);
+  const auto it = by_name_.find(turn.name_);
+  if (it == by_name_.end()) return {};  // closed
+  Record& record = *it->second;
+  record.in_turn = false;
+  cancel.swap(record.cancel);
+  Refresh(record);
+  if (after == nullptr) return InfoOf(record);
+  record.content.swap(after);  // the old content may end after the lock, with `after`
+  ++record.version;
+  record.num_turns += is_turn ? 1 : 0;
+  SessionInfo info = InfoOf(record);
+  if (append != nullptr && !append->request_id.empty()) {
+    if (record.appends.size() == kMostReplays) record.appends.pop_front();
+    record.appends.push_back({.given = {append->request_id, HashOf(*append), clock_.Now()},
+                              .result = {.session = info, .kept_tokens = kept_tokens}});
+  }
+  return info;
+}
+
+int64_t SessionRegistry::size() {
+  Removed removed;
+  base::MutexLock lock(mu_);
+  RemoveExpired(removed);
+  return std::ssize(records_);
+}
+
+SessionRegistry::RecordPtr SessionRegistry::Find(const SessionCaller& caller, std::string_view name,
+                                                 bool for_operators) const {
+  const auto it = by_name_.find(name);
+  if (it == by_name_.end()) return nullptr;
+  const bool allowed = it->second->tenant == caller.tenant || (for_operators && caller.is_operator);
+  return allowed ? it->second : nullptr;
+}
+
+SessionInfo SessionRegistry::InfoOf(const Record& record) const {
+  const absl::Time now = clock_.Now();
+  return {.name = record.name,
+          .display_name = record.display_name,
+          .tenant = record.tenant,
+          .num_tokens = record.content->num_tokens(),
+          .num_turns = record.num_turns,
+          .in_turn = record.in_turn,
+          .create_time = record.create_time,
+          .expire_time = absl::Now() + (record.in_turn ? record.ttl : record.expiry - now),
+          .ttl = record.ttl,
+          .etag = EtagOf(record.version)};
+}
+
+SessionRegistry::RecordPtr SessionRegistry::Add(Record record, absl::Duration ttl) {
+  do {
+    record.name = base::NewResourceName(kCollection);
+  } while (by_name_.contains(record.name));
+  record.serial = next_serial_++;
+  record.create_time = absl::Now();
+  record.ttl = ttl;
+  const auto added = std::make_shared<Record>(std::move(record));
+  Refresh(*added);
+  records_[added->serial] = added;
+  by_name_[added->name] = added;
+  ++num_by_tenant_[added->tenant];
+  return added;
+}
+
+void SessionRegistry::Remove(const RecordPtr& record) {
+  records_.erase(record->serial);
+  by_name_.erase(record->name);
+  if (record->created.has_value()) {
+    const auto it = created_.find({record->tenant, record->created->request_id});
+    if (it != created_.end() && it->second == record) created_.erase(it);
+  }
+  const auto count = num_by_tenant_.find(record->tenant);
+  if (--count->second == 0) num_by_tenant_.erase(count);
+}
+
+absl::Status SessionRegistry::CheckRoom(std::string_view tenant, int32_t count) const {
+  const auto it = num_by_tenant_.find(tenant);
+  const int32_t has = it == num_by_tenant_.end() ? 0 : it->second;
+  if (has + count > kMaxSessionsPerTenant) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("sessions: want %d more, the tenant has %d of at most %d; close some",
+                        count, has, kMaxSessionsPerTenant));
+  }
+  const auto all = static_cast<int32_t>(records_.size());
+  if (all + count > kMaxSessions) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("sessions: want %d more, all tenants together have %d of at most %d", count,
+                        all, kMaxSessions));
+  }
+  return absl::OkStatus();
+}
+
+void SessionRegistry::RemoveExpired(Removed& removed) {
+  const absl::Time now = clock_.Now();
+  if (now < next_expiry_) return;
+  next_expiry_ = absl::InfiniteFuture();
+  for (const auto& [serial, record] : records_) {
+    if (record->in_turn) continue;  // its end sets a new expiry
+    if (record->expiry <= now) {
+      removed.push_back(record);
+    } else {
+      next_expiry_ = std::min(next_expiry_, record->expiry);
+    }
+  }
+  for (const RecordPtr& record : removed) Remove(record);
+}
+
+void SessionRegistry::Refresh(Record& record) {
+  record.expiry = clock_.Now() + record.ttl;
+  next_expiry_ = std::min(next_expiry_, record.expiry);
+}
+
+absl::StatusOr<const SessionRegistry::AppendReplay*> SessionRegistry::FindReplay(
+    const Record& record, const SessionAppend& append) const {
+  if (append.request_id.empty()) return nullptr;
+  for (const AppendReplay& replay : record.appends) {
+    ASSIGN_OR_RETURN(const bool again, Matches(replay.given, append.request_id, HashOf(append)));
+    if (again) return &replay;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<bool> SessionRegistry::Matches(const Given& given, std::string_view request_id,
+                                              size_t content_hash) const {
+  if (given.request_id != request_id || clock_.Now() - given.time >= kReplayTime) return false;
+  if (given.content_hash == content_hash) return true;
+  return absl::InvalidArgumentError(
+      "request_id: came with other content within the last hour; want a new id for a new request");
+}
+
+}  // namespace quire::engine

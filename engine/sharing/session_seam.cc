@@ -1,0 +1,185 @@
+#include "engine/sharing/session_seam.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+
+#include "base/status_macros.h"
+#include "base/utf8.h"
+
+namespace quire::engine {
+namespace {
+
+// The session's last tokens of which EncodeBehind makes a context. The tokens of a text depend on
+// what stands a few words before it at most.
+constexpr int64_t kContextTokens = 32;
+
+// Returns the ids of `tokens` from the byte `border` on; nullopt if a token spans the border.
+std::optional<TokenIds> IdsFrom(const std::vector<text::EncodedToken>& tokens, int64_t border) {
+  TokenIds ids;
+  for (const text::EncodedToken& token : tokens) {
+    if (token.begin < border && token.end > border) return std::nullopt;
+    if (token.begin >= border) ids.push_back(token.id);
+  }
+  return ids;
+}
+
+}  // namespace
+
+absl::StatusOr<SessionSeam::Extended> SessionSeam::Extend(const SessionContent& before,
+                                                          const Content& given,
+                                                          bool generates) const {
+  absl::StatusOr<Extended> extended;
+  if (const auto* messages = std::get_if<ChatMessages>(&given)) {
+    extended = ExtendWithMessages(before, *messages, generates);
+  } else if (const auto* ids = std::get_if<TokenIds>(&given); ids != nullptr && !ids->empty()) {
+    extended = ExtendWithIds(before, *ids);
+  } else if (const auto* text = std::get_if<std::string>(&given);
+             text != nullptr && !text->empty()) {
+    extended = ExtendWithText(before, *text);
+  } else if (generates) {
+    extended = ExtendWithNothing(before);
+  } else {
+    extended = absl::InvalidArgumentError("content: want at least one token, got none");
+  }
+  RETURN_IF_ERROR(extended.status());
+  const int64_t num_tokens = extended->content.num_tokens();
+  if (num_tokens >= max_model_len_) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: want at most %d tokens in the session (max_model_len %d less one to generate), got %d",
+        generates ? "prompt" : "content", max_model_len_ - 1, max_model_len_, num_tokens));
+  }
+  return extended;
+}
+
+absl::StatusOr<SessionSeam::Extended> SessionSeam::ExtendWithIds(const SessionContent& before,
+                                                                 const TokenIds& ids) const {
+  RETURN_IF_ERROR(frontend_.CheckTokenIds("token_ids", ids));
+  Extended extended{.content = before, .kept_tokens = before.num_tokens()};
+  extended.content.Append(ids);
+  return extended;
+}
+
+absl::StatusOr<SessionSeam::Extended> SessionSeam::ExtendWithText(const SessionContent& before,
+                                                                  const std::string& text) const {
+  if (before.conversation() != nullptr) {
+    return absl::InvalidArgumentError(
+        "text: want chat or token_ids, since the session is a conversation");
+  }
+  ASSIGN_OR_RETURN(TokenIds ids, EncodeBehind(before, text));
+  RETURN_IF_ERROR(frontend_.CheckTokenIds("text: tokens", ids));
+  Extended extended{.content = before, .kept_tokens = before.num_tokens()};
+  extended.content.Append(std::move(ids));
+  return extended;
+}
+
+absl::StatusOr<SessionSeam::Extended> SessionSeam::ExtendWithNothing(
+    const SessionContent& before) const {
+  if (before.num_tokens() == 0) {
+    return absl::InvalidArgumentError(
+        "prompt: want one of text, token_ids, chat, since the session is empty");
+  }
+  // Without a new message, a turn goes on with an answer, or begins the one that is due.
+  const auto& conversation = before.conversation();
+  if (conversation != nullptr && !conversation->marks.back().has_answer()) {
+    return ExtendWithMessages(before, {}, /*generates=*/true);
+  }
+  return Extended{.content = before, .kept_tokens = before.num_tokens()};
+}
+
+absl::StatusOr<SessionSeam::Extended> SessionSeam::ExtendWithMessages(const SessionContent& before,
+                                                                      const ChatMessages& messages,
+                                                                      bool generates) const {
+  const auto& earlier = before.conversation();
+  if (earlier == nullptr && before.num_tokens() > 0) {
+    return absl::InvalidArgumentError(
+        "chat: want text or token_ids, since the session's tokens are no conversation");
+  }
+  auto conversation = std::make_shared<SessionConversation>();
+  ChatMessages all;
+  std::string seen;
+  if (earlier != nullptr) {
+    conversation->marks = earlier->marks;
+    const SessionConversation::Mark& last = earlier->marks.back();
+    const auto num_messages = static_cast<std::ptrdiff_t>(last.num_messages);
+    all.assign(earlier->messages->begin(), earlier->messages->begin() + num_messages);
+    seen = earlier->text->substr(0, last.text_bytes);
+    if (last.has_answer()) {
+      const TokenIds answer = before.Ids(last.num_tokens, last.answer_end);
+      seen += TextOf(answer, /*skip_special_tokens=*/false);
+      all.push_back({.role = "assistant",
+                     .content = base::LossyUtf8(TextOf(answer, /*skip_special_tokens=*/true))});
+    }
+  }
+  all.insert(all.end(), messages.begin(), messages.end());
+  ASSIGN_OR_RETURN(std::string rendered, frontend_.ApplyChatTemplate(all, generates));
+
+  Extended extended;
+  TokenIds added;
+  if (before.num_tokens() > 0 && rendered.starts_with(seen)) {
+    extended = {.content = before, .kept_tokens = before.num_tokens()};
+    ASSIGN_OR_RETURN(added, EncodeBehind(before, std::string_view(rendered).substr(seen.size())));
+  } else {
+    ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
+                     frontend_.Encode(rendered, {.add_special_tokens = false}));
+    added = *IdsFrom(tokens, 0);
+    const TokenIds old = before.ToIds();
+    const int64_t kept = std::ranges::mismatch(old, added).in1 - old.begin();
+    extended = {.content = before.First(kept), .kept_tokens = kept};
+    added.erase(added.begin(), added.begin() + kept);
+    std::erase_if(conversation->marks, [&](const SessionConversation::Mark& mark) {
+      return mark.num_tokens > kept || std::string_view(rendered).substr(0, mark.text_bytes) !=
+                                           std::string_view(seen).substr(0, mark.text_bytes);
+    });
+    for (auto& mark : conversation->marks) mark.answer_end = std::min(mark.answer_end, kept);
+  }
+  RETURN_IF_ERROR(frontend_.CheckTokenIds("chat: tokens", added));
+  extended.content.Append(std::move(added));
+
+  const int64_t num_tokens = extended.content.num_tokens();
+  auto& marks = conversation->marks;
+  if (!marks.empty() && marks.back().num_tokens == num_tokens) marks.pop_back();
+  marks.push_back({.num_tokens = num_tokens,
+                   .num_messages = all.size(),
+                   .text_bytes = rendered.size(),
+                   .answer_end = num_tokens});
+  conversation->messages = std::make_shared<const ChatMessages>(std::move(all));
+  conversation->text = std::make_shared<const std::string>(std::move(rendered));
+  extended.content.SetConversation(std::move(conversation));
+  return extended;
+}
+
+absl::StatusOr<TokenIds> SessionSeam::EncodeBehind(const SessionContent& before,
+                                                   std::string_view text) const {
+  if (before.num_tokens() == 0) {
+    ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, frontend_.Encode(text, {}));
+    return *IdsFrom(tokens, 0);
+  }
+  const int64_t begin = std::max(int64_t{0}, before.num_tokens() - kContextTokens);
+  // Some tokenizers put a space before a text, and some begin a text with other tokens. So the text
+  // gets a context: the session's own, or a line break if a token would span the border to it.
+  for (const std::string& context :
+       {TextOf(before.Ids(begin, before.num_tokens()), /*skip_special_tokens=*/false),
+        std::string("\n")}) {
+    ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
+                     frontend_.Encode(context + std::string(text), {.add_special_tokens = false}));
+    if (std::optional<TokenIds> ids = IdsFrom(tokens, std::ssize(context))) return *std::move(ids);
+  }
+  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
+                   frontend_.Encode(text, {.add_special_tokens = false}));
+  return *IdsFrom(tokens, 0);
+}
+
+std::string SessionSeam::TextOf(const TokenIds& ids, bool skip_special_tokens) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (!skip_special_tokens || !tokenizer_.IsSpecial(id)) text += tokenizer_.TokenBytes(id);
+  }
+  return text;
+}
+
+}  // namespace quire::engine

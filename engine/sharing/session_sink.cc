@@ -1,0 +1,92 @@
+#include "engine/sharing/session_sink.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+#include "base/status_macros.h"
+
+namespace quire::engine {
+namespace {
+
+absl::Status CheckTurn(const GenerateParams& params) {
+  if (!params.continuations.empty()) {
+    return absl::InvalidArgumentError("continuations: want none in a session");
+  }
+  if (params.sampling.n != 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "sampling.n: want 1 in a session, got %d; fork the session for more", params.sampling.n));
+  }
+  if (params.cache.window_tokens != 0) {
+    return absl::InvalidArgumentError("cache.window_tokens: want 0 in a session");
+  }
+  if (!params.cache.salt.empty()) {
+    return absl::InvalidArgumentError("cache.salt: want none in a session, which has its own");
+  }
+  if (!params.cache.part.empty()) {
+    return absl::InvalidArgumentError("sched.tenant: want none in a session");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status SessionSink::Prepare(const SessionSeam& seam, GenerateParams& params) {
+  RETURN_IF_ERROR(CheckTurn(params));
+  const bool generates = !params.session.computes_only;
+  ASSIGN_OR_RETURN(prompt_, seam.Extend(turn_->before(), params.prompt, generates));
+  if (!generates) {
+    append_ = {.content = std::move(params.prompt), .request_id = params.session.append_id};
+    // The logits of the last token are computed in any case. One token is drawn from them, and
+    // dropped.
+    params.sampling = {};
+    params.stop = {.max_tokens = 1};
+    params.output = {.text = false};
+  }
+  params.prompt = prompt_.content.ToIds();
+  params.cache.salt = turn_->salt();
+  params.output.token_ids = true;
+  return absl::OkStatus();
+}
+
+void SessionSink::Put(TokenDelta delta) {
+  generated_.insert(generated_.end(), delta.token_ids.begin(), delta.token_ids.end());
+  if (!wants_ids_) delta.token_ids.clear();
+  if (delta.usage.has_value()) delta.usage = WithSession(*delta.usage);
+  sink_->Put(std::move(delta));
+}
+
+void SessionSink::Finish(const absl::Status& status, const RequestSummary& summary) {
+  if (!status.ok()) {
+    turn_->End();
+    sink_->Finish(status, summary);
+    return;
+  }
+  Commit();  // first: a client that has read the end of one turn may begin the next one
+  sink_->Finish(status, {.usage = WithSession(summary.usage), .timings = summary.timings});
+}
+
+Usage SessionSink::WithSession(Usage usage) const {
+  usage.kept_tokens = prompt_.kept_tokens;
+  // The last token of a prompt is computed in any case.
+  const int64_t computed =
+      std::min(prompt_.content.num_computed(), prompt_.content.num_tokens() - 1);
+  usage.fork_recomputed_tokens = std::max(int64_t{0}, computed - usage.cached_tokens);
+  return usage;
+}
+
+void SessionSink::Commit() {
+  SessionContent content = prompt_.content;
+  if (append_.has_value()) {
+    content.NoteComputed(content.num_tokens());
+    turn_->Commit(std::move(content), prompt_.kept_tokens, *append_);
+    return;
+  }
+  content.AppendGenerated(std::move(generated_));
+  // The token drawn last was no input of the model yet.
+  content.NoteComputed(content.num_tokens() - 1);
+  turn_->Commit(std::move(content), /*is_turn=*/true);
+}
+
+}  // namespace quire::engine

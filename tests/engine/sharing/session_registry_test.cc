@@ -1,0 +1,326 @@
+#include "engine/sharing/session_registry.h"
+
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/fake_tokenizer.h"
+
+namespace quire::engine {
+namespace {
+
+using absl::StatusCode;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+class SessionRegistryTest : public ::testing::Test {
+ protected:
+  SessionInfo Created(const SessionParams& params = {}) {
+    const auto created = registry_.Create(params);
+    EXPECT_TRUE(created.ok()) << created.status();
+    return created.ok() ? *created : SessionInfo();
+  }
+  SessionInfo Filled(const TokenIds& ids, const SessionParams& params = {}) {
+    const auto appended =
+        registry_.Append({.caller = params.caller, .name = Created(params).name, .content = ids});
+    EXPECT_TRUE(appended.ok()) << appended.status();
+    return appended->session;
+  }
+  StatusCode GetCode(const std::string& name, const SessionCaller& caller = {}) {
+    return registry_.Get(caller, name).status().code();
+  }
+  TokenIds IdsOf(const std::string& name) {
+    const auto turn = registry_.BeginTurn("", name, "", [] {});
+    EXPECT_TRUE(turn.ok()) << turn.status();
+    return turn.ok() ? (*turn)->before().ToIds() : TokenIds();
+  }
+
+  testing::FakeClock clock_;
+  testing::FakeTokenizer tokenizer_;
+  Frontend frontend_{tokenizer_, nullptr, {.vocab_size = 258, .max_prompt_bytes = 100}};
+  SessionSeam seam_{frontend_, tokenizer_, 64};
+  SessionRegistry registry_{seam_, clock_, "tiny"};
+};
+
+TEST_F(SessionRegistryTest, NamesAreLongAndDiffer) {
+  std::set<std::string> names;
+  for (int i = 0; i < 100; ++i) names.insert(Created().name);
+  EXPECT_EQ(names.size(), 100);
+  for (const std::string& name : names) {
+    EXPECT_THAT(name, MatchesRegex("sessions/[0-9a-hjkmnp-tv-z]{26}"));
+  }
+}
+
+TEST_F(SessionRegistryTest, ParametersAreCheckedAtTheirEdges) {
+  for (const absl::Duration ttl : {kMinSessionTtl, kMaxSessionTtl}) {
+    EXPECT_EQ(Created({.ttl = ttl}).ttl, ttl);
+  }
+  const std::string display(128, 'd'), salt(256, 's'), id(36, 'i');
+  Created({.display_name = display, .salt = salt, .request_id = id});
+  const auto code = [&](const SessionParams& params) {
+    return registry_.Create(params).status().code();
+  };
+  EXPECT_EQ(code({.ttl = kMinSessionTtl - absl::Nanoseconds(1)}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.ttl = kMaxSessionTtl + absl::Nanoseconds(1)}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.display_name = display + "d"}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.salt = salt + "s"}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.request_id = id + "i"}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.model = "other"}), StatusCode::kNotFound);
+  EXPECT_EQ(code({.model = "tiny"}), StatusCode::kOk);
+}
+
+TEST_F(SessionRegistryTest, ATenantSeesItsOwnSessionsOnly) {
+  const SessionInfo session = Created({.caller = {.tenant = "a"}});
+  const SessionCaller other{.tenant = "b"}, boss{.tenant = "b", .is_operator = true};
+  EXPECT_EQ(GetCode(session.name, {.tenant = "a"}), StatusCode::kOk);
+  EXPECT_EQ(GetCode(session.name, other), StatusCode::kNotFound);
+  EXPECT_EQ(registry_.Get(other, session.name).status(), registry_.Get(other, "x").status());
+  EXPECT_EQ(registry_.Append({.caller = other, .name = session.name}).status().code(),
+            StatusCode::kNotFound);
+  EXPECT_EQ(registry_.Fork({.caller = other, .name = session.name}).status().code(),
+            StatusCode::kNotFound);
+  EXPECT_EQ(registry_.BeginTurn("b", session.name, "", [] {}).status().code(),
+            StatusCode::kNotFound);
+  EXPECT_TRUE(registry_.Close(other, session.name).ok());
+  EXPECT_EQ(registry_.List(other, "a", 0, 10).status().code(), StatusCode::kPermissionDenied);
+  EXPECT_TRUE(registry_.List(other, std::nullopt, 0, 10)->sessions.empty());
+
+  EXPECT_EQ(GetCode(session.name, boss), StatusCode::kOk);
+  EXPECT_EQ(registry_.List(boss, "a", 0, 10)->sessions.size(), 1);
+  EXPECT_EQ(registry_.Fork({.caller = boss, .name = session.name}).status().code(),
+            StatusCode::kNotFound);
+  EXPECT_TRUE(registry_.Close(boss, session.name).ok());
+  EXPECT_EQ(GetCode(session.name, {.tenant = "a"}), StatusCode::kNotFound);
+  EXPECT_TRUE(registry_.Close({.tenant = "a"}, session.name).ok()) << "again";
+}
+
+TEST_F(SessionRegistryTest, PagesHaveEverySessionOnce) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 7; ++i) {
+    names.push_back(Created().name);
+    Created({.caller = {.tenant = "other"}});
+  }
+  for (const int32_t size : {1, 2, 6, 7, 8}) {
+    std::vector<std::string> listed;
+    uint64_t after = 0;
+    do {
+      const auto page = registry_.List({}, std::nullopt, after, size);
+      EXPECT_LE(std::ssize(page->sessions), size);
+      for (const SessionInfo& info : page->sessions) listed.push_back(info.name);
+      after = page->next;
+    } while (after != 0);
+    EXPECT_EQ(listed, names) << size;
+  }
+}
+
+TEST_F(SessionRegistryTest, LimitsCountATenantAndAll) {
+  for (int tenant = 0; tenant < 4; ++tenant) {
+    const SessionCaller caller{.tenant = absl::StrCat(tenant)};
+    for (int i = 0; i < kMaxSessionsPerTenant; ++i) Created({.caller = caller});
+    const auto refused = registry_.Create({.caller = caller});
+    EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("has 256 of at most 256"));
+  }
+  const auto refused = registry_.Create({.caller = {.tenant = "fifth"}});
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("have 1024 of at most 1024"));
+  const std::string first = registry_.List({.tenant = "0"}, std::nullopt, 0, 1)->sessions[0].name;
+  ASSERT_TRUE(registry_.Close({.tenant = "0"}, first).ok());
+  Created({.caller = {.tenant = "fifth"}});
+}
+
+TEST_F(SessionRegistryTest, AForkIsWholeOrNotAtAll) {
+  const std::string name = Created().name;
+  for (int i = 1; i < kMaxSessionsPerTenant - 4; ++i) Created();
+  EXPECT_EQ(registry_.Fork({.name = name, .count = 5}).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(registry_.size(), kMaxSessionsPerTenant - 4);
+  EXPECT_EQ(registry_.Fork({.name = name, .count = 4})->size(), 4);
+}
+
+TEST_F(SessionRegistryTest, ForksHaveTheFirstTokens) {
+  const SessionInfo parent = Filled({1, 2, 3, 4});
+  for (int64_t at = 0; at <= 4; ++at) {
+    const auto children = registry_.Fork({.name = parent.name, .at_token = at, .count = 2});
+    ASSERT_EQ(children->size(), 2);
+    for (const SessionInfo& child : *children) {
+      EXPECT_EQ(child.num_tokens, at);
+      EXPECT_EQ(child.ttl, parent.ttl);
+      const TokenIds all{1, 2, 3, 4};
+      EXPECT_EQ(IdsOf(child.name), TokenIds(all.begin(), all.begin() + at));
+    }
+  }
+}
+
+TEST_F(SessionRegistryTest, ForkIsCheckedAtItsEdges) {
+  const std::string name = Filled({1, 2}).name;
+  const auto code = [&](const SessionFork& fork) { return registry_.Fork(fork).status().code(); };
+  EXPECT_EQ(code({.name = name, .at_token = 3}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.name = name, .at_token = -1}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.name = name, .count = 0}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.name = name, .count = kMaxForkCount + 1}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.name = name, .count = kMaxForkCount}), StatusCode::kOk);
+  EXPECT_EQ(code({.name = name, .ttl = absl::Seconds(9)}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.name = name, .request_id = std::string(37, 'i')}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(registry_.Fork({.name = name, .ttl = absl::Seconds(10)})->front().ttl,
+            absl::Seconds(10));
+}
+
+TEST_F(SessionRegistryTest, OneTurnAtATime) {
+  const std::string name = Filled({1, 2}).name;
+  auto turn = registry_.BeginTurn("", name, "", [] {});
+  ASSERT_TRUE(turn.ok());
+  EXPECT_TRUE(registry_.Get({}, name)->in_turn);
+  EXPECT_EQ(registry_.BeginTurn("", name, "", [] {}).status().code(), StatusCode::kAborted);
+  EXPECT_EQ(registry_.Append({.name = name, .content = TokenIds{3}}).status().code(),
+            StatusCode::kAborted);
+  EXPECT_EQ(registry_.Fork({.name = name})->front().num_tokens, 2) << "from before the turn";
+
+  SessionContent after = (*turn)->before();
+  after.AppendGenerated({3, 4});
+  EXPECT_EQ((*turn)->Commit(after, /*is_turn=*/true).num_tokens, 4);
+  const SessionInfo info = *registry_.Get({}, name);
+  EXPECT_FALSE(info.in_turn);
+  EXPECT_EQ(info.num_tokens, 4);
+  EXPECT_EQ(info.num_turns, 1);
+  after.AppendGenerated({5});
+  EXPECT_EQ((*turn)->Commit(after, /*is_turn=*/true).name, "") << "a turn commits once";
+  EXPECT_EQ(registry_.Get({}, name)->num_tokens, 4);
+}
+
+TEST_F(SessionRegistryTest, ATurnThatIsNotCommittedChangesNothing) {
+  const SessionInfo before = Filled({1, 2});
+  registry_.BeginTurn("", before.name, "", [] {})->reset();
+  const SessionInfo after = *registry_.Get({}, before.name);
+  EXPECT_EQ(after.etag, before.etag);
+  EXPECT_EQ(after.num_tokens, 2);
+  EXPECT_EQ(after.num_turns, 0);
+  EXPECT_FALSE(after.in_turn);
+}
+
+TEST_F(SessionRegistryTest, CloseCancelsTheTurnWhoseCommitIsThenNothing) {
+  const std::string name = Created().name;
+  int num_cancels = 0;
+  auto turn = registry_.BeginTurn("", name, "", [&] { ++num_cancels; });
+  ASSERT_TRUE(registry_.Close({}, name).ok());
+  EXPECT_EQ(num_cancels, 1);
+  EXPECT_EQ((*turn)->Commit({}, /*is_turn=*/true).name, "");
+  EXPECT_EQ(GetCode(name), StatusCode::kNotFound);
+
+  const std::string other = Created().name;
+  registry_.BeginTurn("", other, "", [&] { ++num_cancels; })->reset();
+  ASSERT_TRUE(registry_.Close({}, other).ok());
+  EXPECT_EQ(num_cancels, 1) << "the turn had ended";
+}
+
+TEST_F(SessionRegistryTest, EtagsChangeWithTheTokens) {
+  const SessionInfo created = Created();
+  const auto append = [&](const std::string& etag) {
+    return registry_.Append({.name = created.name, .content = TokenIds{1}, .etag = etag});
+  };
+  const auto appended = append(created.etag);
+  ASSERT_TRUE(appended.ok());
+  EXPECT_NE(appended->session.etag, created.etag);
+  EXPECT_EQ(append(created.etag).status().code(), StatusCode::kAborted);
+  EXPECT_EQ(append("?").status().code(), StatusCode::kAborted);
+  EXPECT_EQ(registry_.Get({}, created.name)->num_tokens, 1);
+  EXPECT_TRUE(append(appended->session.etag).ok());
+}
+
+TEST_F(SessionRegistryTest, ASessionEndsAfterItsTtl) {
+  const std::string name = Created({.ttl = absl::Seconds(10)}).name;
+  const std::string longer = Created({.ttl = absl::Seconds(30)}).name;
+  clock_.Advance(absl::Seconds(10) - absl::Nanoseconds(1));
+  EXPECT_EQ(GetCode(name), StatusCode::kOk) << "a look does not prolong it";
+  clock_.Advance(absl::Nanoseconds(1));
+  EXPECT_EQ(GetCode(name), StatusCode::kNotFound);
+  EXPECT_EQ(registry_.size(), 1);
+  EXPECT_EQ(GetCode(longer), StatusCode::kOk);
+}
+
+TEST_F(SessionRegistryTest, TheTtlRestsInATurnAndStartsAnewAtItsEnd) {
+  const std::string name = Created({.ttl = absl::Seconds(10)}).name;
+  auto turn = registry_.BeginTurn("", name, "", [] {});
+  clock_.Advance(absl::Hours(1));
+  EXPECT_EQ(GetCode(name), StatusCode::kOk);
+  turn->reset();
+  clock_.Advance(absl::Seconds(10) - absl::Nanoseconds(1));
+  EXPECT_EQ(GetCode(name), StatusCode::kOk);
+  const absl::Duration left = registry_.Get({}, name)->expire_time - absl::Now();
+  EXPECT_LE(left, absl::Seconds(1));
+  clock_.Advance(absl::Nanoseconds(1));
+  EXPECT_EQ(GetCode(name), StatusCode::kNotFound);
+}
+
+TEST_F(SessionRegistryTest, ARepeatedCreateGivesTheSameSession) {
+  const SessionParams params{.display_name = "d", .request_id = "r"};
+  const std::string name = Created(params).name;
+  EXPECT_EQ(Created(params).name, name);
+  EXPECT_EQ(registry_.Create({.display_name = "e", .request_id = "r"}).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_NE(Created({.caller = {.tenant = "other"}, .display_name = "d", .request_id = "r"}).name,
+            name)
+      << "ids of different tenants have nothing to do with each other";
+  ASSERT_TRUE(registry_.Close({}, name).ok());
+  EXPECT_NE(Created(params).name, name);
+}
+
+TEST_F(SessionRegistryTest, ARequestIdIsForgottenAfterAnHour) {
+  const SessionParams params{.ttl = absl::Hours(2), .request_id = "r"};
+  const std::string name = Created(params).name;
+  clock_.Advance(absl::Hours(1) - absl::Nanoseconds(1));
+  EXPECT_EQ(Created(params).name, name);
+  clock_.Advance(absl::Nanoseconds(1));
+  EXPECT_NE(Created(params).name, name);
+}
+
+TEST_F(SessionRegistryTest, ARepeatedAppendAppendsOnce) {
+  const SessionAppend append{.name = Created().name, .content = TokenIds{1, 2}, .request_id = "r"};
+  const auto first = registry_.Append(append);
+  ASSERT_TRUE(first.ok());
+  SessionAppend next = append;
+  next.request_id = "s";
+  EXPECT_EQ(registry_.Append(next)->session.num_tokens, 4);
+  EXPECT_EQ(registry_.Append(append)->session.etag, first->session.etag);
+  EXPECT_EQ(registry_.Get({}, append.name)->num_tokens, 4);
+  next.content = TokenIds{1};
+  EXPECT_EQ(registry_.Append(next).status().code(), StatusCode::kInvalidArgument);
+  next.content = std::string("\1");
+  EXPECT_EQ(registry_.Append(next).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(SessionRegistryTest, ARepeatedForkGivesTheSameChildren) {
+  const SessionFork fork{.name = Filled({1, 2}).name, .count = 2, .request_id = "r"};
+  const auto first = registry_.Fork(fork);
+  const auto second = registry_.Fork(fork);
+  ASSERT_EQ(second->size(), 2);
+  EXPECT_EQ(first->at(0).name, second->at(0).name);
+  EXPECT_EQ(first->at(1).name, second->at(1).name);
+  EXPECT_EQ(registry_.Fork({.name = fork.name, .count = 3, .request_id = "r"}).status().code(),
+            StatusCode::kInvalidArgument);
+  ASSERT_TRUE(registry_.Close({}, first->at(1).name).ok());
+  EXPECT_EQ(registry_.Fork(fork).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(SessionRegistryTest, ASessionRemembersItsLastForksOnly) {
+  const std::string name = Created().name;
+  const auto child = [&](size_t id) {
+    const SessionInfo made =
+        registry_.Fork({.name = name, .request_id = absl::StrCat(id)})->front();
+    return made.name;
+  };
+  std::vector<std::string> children;
+  for (size_t i = 0; i < SessionRegistry::kMostReplays; ++i) children.push_back(child(i));
+  EXPECT_EQ(child(0), children[0]);
+  child(SessionRegistry::kMostReplays);
+  EXPECT_EQ(child(1), children[1]);
+  EXPECT_NE(child(0), children[0]);
+}
+
+}  // namespace
+}  // namespace quire::engine

@@ -1,0 +1,155 @@
+#include "engine/sharing/session_seam.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/testing/fake_tokenizer.h"
+
+namespace quire::engine {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMaxModelLen = 64;
+constexpr int32_t kXy = 256;  // the tokenizer's token "xy"
+
+// Renders the answers of earlier turns without what stands before "#".
+constexpr char kForgetful[] =
+    "{% for m in messages %}{{ m.role[0] }}:"
+    "{{ m.content.split('#')[-1] if m.role == 'assistant' else m.content }};{% endfor %}"
+    "{% if add_generation_prompt %}a:{% endif %}";
+
+class SessionSeamTest : public ::testing::Test {
+ protected:
+  SessionContent Extended(const SessionContent& before, const SessionSeam::Content& given,
+                          bool generates = true) {
+    const auto extended = seam_.Extend(before, given, generates);
+    EXPECT_TRUE(extended.ok()) << extended.status();
+    if (!extended.ok()) return before;
+    kept_ = extended->kept_tokens;
+    return extended->content;
+  }
+  std::string Error(const SessionContent& before, const SessionSeam::Content& given,
+                    bool generates = true) {
+    const auto extended = seam_.Extend(before, given, generates);
+    EXPECT_EQ(extended.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(extended.status().message());
+  }
+  static std::string Text(const SessionContent& content) {
+    std::string text;
+    for (const int32_t id : content.ToIds()) {
+      text += id == kXy ? std::string("[xy]") : std::string(1, static_cast<char>(id));
+    }
+    return text;
+  }
+  static SessionContent Answered(SessionContent content, const std::string& answer) {
+    content.AppendGenerated(TokenIds(answer.begin(), answer.end()));
+    return content;
+  }
+
+  testing::FakeTokenizer tokenizer_{{"xy"}};
+  std::unique_ptr<text::ChatTemplate> chat_ = *text::ChatTemplate::Create(kForgetful, {});
+  Frontend frontend_{tokenizer_,
+                     chat_.get(),
+                     {.vocab_size = 259,
+                      .max_model_len = kMaxModelLen,
+                      .max_prompt_bytes = 1000,
+                      .cache_tokens = 256,
+                      .block_size = 16,
+                      .max_num_seqs = 4}};
+  SessionSeam seam_{frontend_, tokenizer_, kMaxModelLen};
+  int64_t kept_ = -1;
+};
+
+TEST_F(SessionSeamTest, ATextBeginsASessionWithBosAndOnlyThere) {
+  const SessionContent first = Extended({}, std::string("ab"));
+  EXPECT_THAT(first.ToIds(), ElementsAre(tokenizer_.bos_id(), 'a', 'b'));
+  const SessionContent second = Extended(first, std::string("cd"));
+  EXPECT_THAT(second.ToIds(), ElementsAre(tokenizer_.bos_id(), 'a', 'b', 'c', 'd'));
+  EXPECT_EQ(kept_, 3);
+}
+
+TEST_F(SessionSeamTest, NoTokenSpansTheBorderOfWhatWasGenerated) {
+  const SessionContent content = Answered(Extended({}, TokenIds{'a'}), "x");
+  EXPECT_THAT(Extended(content, std::string("y")).ToIds(), ElementsAre('a', 'x', 'y'));
+  EXPECT_THAT(Extended(content, std::string("xy")).ToIds(), ElementsAre('a', 'x', kXy));
+}
+
+TEST_F(SessionSeamTest, OnlyNewMessagesAreEncodedAndAnswersStayAsDrawn) {
+  const SessionContent first = Extended({}, ChatMessages{{"user", "q"}});
+  EXPECT_EQ(Text(first), "u:q;a:");
+  // The tokenizer would join the two ids.
+  const SessionContent answered = Answered(first, "xy");
+  const SessionContent second = Extended(answered, ChatMessages{{"user", "xy"}});
+  EXPECT_EQ(Text(second), "u:q;a:xy;u:[xy];a:");
+  EXPECT_EQ(kept_, answered.num_tokens());
+  const SessionContent third = Extended(Answered(second, "z"), ChatMessages{{"user", "r"}});
+  EXPECT_EQ(Text(third), "u:q;a:xy;u:[xy];a:z;u:r;a:");
+  EXPECT_EQ(kept_, answered.num_tokens() + 8);
+}
+
+TEST_F(SessionSeamTest, WhatATemplateDropsIsDroppedAndTheCommonBeginningKept) {
+  const SessionContent first = Answered(Extended({}, ChatMessages{{"user", "q"}}), "think#said");
+  const SessionContent second = Extended(first, ChatMessages{{"user", "r"}});
+  EXPECT_EQ(Text(second), "u:q;a:said;u:r;a:");
+  EXPECT_EQ(kept_, 6);
+  EXPECT_EQ(Text(first), "u:q;a:think#said") << "the session is as it was";
+  EXPECT_NE(second.First(6).conversation(), nullptr);
+  EXPECT_EQ(second.First(10).conversation(), nullptr) << "the answer is not there as drawn";
+}
+
+TEST_F(SessionSeamTest, AnAppendedMessageIsAnsweredByATurnWithoutOne) {
+  const SessionContent appended = Extended({}, ChatMessages{{"system", "s"}}, /*generates=*/false);
+  EXPECT_EQ(Text(appended), "s:s;");
+  const SessionContent asked = Extended(appended, ChatMessages{{"user", "q"}}, /*generates=*/false);
+  EXPECT_EQ(Text(asked), "s:s;u:q;");
+  const SessionContent prompt = Extended(asked, TokenIds{});
+  EXPECT_EQ(Text(prompt), "s:s;u:q;a:");
+  EXPECT_EQ(Text(Extended(prompt, TokenIds{})), "s:s;u:q;a:") << "another try of the same answer";
+  const SessionContent answered = Answered(prompt, "half");
+  EXPECT_EQ(Text(Extended(answered, TokenIds{})), "s:s;u:q;a:half") << "goes on with the answer";
+  const SessionContent more = Answered(Extended(answered, TokenIds{}), "done");
+  EXPECT_EQ(Text(Extended(more, ChatMessages{{"user", "r"}})), "s:s;u:q;a:halfdone;u:r;a:");
+}
+
+TEST_F(SessionSeamTest, AForkInsideAnAnswerIsAShorterAnswer) {
+  const SessionContent answered = Answered(Extended({}, ChatMessages{{"user", "q"}}), "yes");
+  for (int64_t n = 6; n <= 9; ++n) {
+    const std::string kept = std::string("u:q;a:yes").substr(0, n);
+    const SessionContent next = Extended(answered.First(n), ChatMessages{{"user", "r"}});
+    EXPECT_EQ(Text(next), n == 6 ? "u:q;u:r;a:" : kept + ";u:r;a:");
+  }
+}
+
+TEST_F(SessionSeamTest, KindsDoNotMixButIdsGoBehindAll) {
+  const SessionContent chat = Extended({}, ChatMessages{{"user", "q"}});
+  EXPECT_THAT(Error(chat, std::string("t")), HasSubstr("text: want chat or token_ids"));
+  const SessionContent ids = Extended(chat, TokenIds{'x'});
+  EXPECT_EQ(Text(ids), "u:q;a:x");
+  EXPECT_THAT(Error(ids, ChatMessages{{"user", "r"}}), HasSubstr("chat: want text or token_ids"));
+  EXPECT_EQ(Text(Extended(ids, std::string("t"))), "u:q;a:xt");
+}
+
+TEST_F(SessionSeamTest, NothingIsRefused) {
+  EXPECT_THAT(Error({}, TokenIds{}), HasSubstr("prompt: want one of"));
+  EXPECT_THAT(Error({}, std::string()), HasSubstr("prompt: want one of"));
+  EXPECT_THAT(Error({}, TokenIds{}, false), HasSubstr("content: want at least one token"));
+  EXPECT_THAT(Error({}, TokenIds{259}), HasSubstr("token_ids[0]: want 0..258, got 259"));
+  EXPECT_THAT(Error({}, TokenIds{-1}), HasSubstr("token_ids[0]: want 0..258, got -1"));
+}
+
+TEST_F(SessionSeamTest, ASessionLeavesRoomForOneToken) {
+  SessionContent content;
+  content.Append(TokenIds(kMaxModelLen - 2, 'a'));
+  const SessionContent full = Extended(content, TokenIds{'b'});
+  EXPECT_EQ(full.num_tokens(), kMaxModelLen - 1);
+  EXPECT_THAT(Error(full, TokenIds{'b'}), HasSubstr("prompt: want at most 63 tokens"));
+  EXPECT_THAT(Error(content, TokenIds{'b', 'b'}, false),
+              HasSubstr("content: want at most 63 tokens"));
+}
+
+}  // namespace
+}  // namespace quire::engine
