@@ -39,6 +39,13 @@ enum class Rpc : uint8_t {
   kUpdatePrefix,
   kDeletePrefix,
   kWarmPrefix,
+  kCreateSession,
+  kGetSession,
+  kListSessions,
+  kAppendToSession,
+  kForkSession,
+  kCloseSession,
+  kConverse,
 };
 
 inline constexpr auto kRpcNames = std::to_array<std::string_view>({
@@ -64,6 +71,13 @@ inline constexpr auto kRpcNames = std::to_array<std::string_view>({
     "UpdatePrefix",
     "DeletePrefix",
     "WarmPrefix",
+    "CreateSession",
+    "GetSession",
+    "ListSessions",
+    "AppendToSession",
+    "ForkSession",
+    "CloseSession",
+    "Converse",
 });
 
 inline constexpr std::array<std::string_view, 17> kStatusCodeNames = {

@@ -29,6 +29,7 @@ namespace {
 
 constexpr char kInferenceService[] = "quire.v1.InferenceService";
 constexpr char kPrefixService[] = "quire.v1.PrefixService";
+constexpr char kSessionService[] = "quire.v1.SessionService";
 constexpr char kTokenService[] = "quire.v1.TokenService";
 constexpr char kTenantService[] = "quire.v1.TenantService";
 constexpr char kControlService[] = "quire.v1.ControlService";
@@ -216,6 +217,7 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
   main_->Add(kInferenceService, MakeGenerateService(services));
   main_->Add(kTokenService, MakeTokenService(services));
   main_->Add(kPrefixService, MakePrefixService(services));
+  main_->Add(kSessionService, MakeSessionService(services));
   main_->Add(kTenantService, MakeTenantService(services));
   control_on_main_ = ServesControlOnListen(config);
   if (control_on_main_) main_->Add(kControlService, MakeControlService(services));

@@ -228,7 +228,13 @@ absl::Status CheckPrefixName(std::string_view field, std::string_view name) {
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request) {
   engine::GenerateParams params;
   params.model = request.model();
-  ASSIGN_OR_RETURN(params.prompt, PromptOf(request));
+  params.session.name = request.session_name();
+  if (request.session_name().empty() ||
+      request.prompt_case() != v1::GenerateRequest::PROMPT_NOT_SET) {
+    ASSIGN_OR_RETURN(params.prompt, PromptOf(request));
+  } else {
+    params.prompt = engine::TokenIds();
+  }
   ASSIGN_OR_RETURN(params.sampling, FromProto(request.sampling()));
   ASSIGN_OR_RETURN(params.stop, FromProto(request.stop()));
   ASSIGN_OR_RETURN(params.output, FromProto(request.output()));
@@ -282,6 +288,8 @@ v1::Usage ToProto(const engine::Usage& usage) {
   out.set_num_preemptions(ToWireCount(usage.num_preemptions));
   out.set_prefix_tokens(ToWireCount(usage.prefix_tokens));
   out.set_resumed_tokens(ToWireCount(usage.resumed_tokens));
+  out.set_fork_recomputed_tokens(ToWireCount(usage.fork_recomputed_tokens));
+  out.set_kept_tokens(ToWireCount(usage.kept_tokens));
   return out;
 }
 

@@ -97,11 +97,15 @@ absl::Status CheckRequestId(std::string_view id) {
 
 absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
                                           std::string_view field) {
-  std::string id(field);
-  if (id.empty()) id = std::string(FindMetadata(context, kRequestIdKey).value_or(""));
-  if (id.empty()) id = NewRequestId();
-  RETURN_IF_ERROR(CheckRequestId(id));
+  if (field.empty()) field = FindMetadata(context, kRequestIdKey).value_or("");
+  ASSIGN_OR_RETURN(std::string id, RequestIdOrNew(std::string(field)));
   context.AddInitialMetadata(kRequestIdKey, id);
+  return id;
+}
+
+absl::StatusOr<std::string> RequestIdOrNew(std::string id) {
+  if (id.empty()) return NewRequestId();
+  RETURN_IF_ERROR(CheckRequestId(id));
   return id;
 }
 

@@ -53,6 +53,7 @@ struct ServiceParts {
 std::unique_ptr<grpc::Service> MakeGenerateService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeTokenService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakePrefixService(const ServiceParts& parts);
+std::unique_ptr<grpc::Service> MakeSessionService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeTenantService(const ServiceParts& parts);
 
@@ -83,6 +84,10 @@ absl::Status CheckRequestId(std::string_view id);
 // id back in the initial metadata. Returns what CheckRequestId returns for it.
 absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
                                           std::string_view field);
+
+// Returns `id`, or a new id if it is empty. Returns InvalidArgument unless the id has the form
+// above.
+absl::StatusOr<std::string> RequestIdOrNew(std::string id);
 
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 

@@ -56,6 +56,7 @@ class UnaryReactor : public grpc::ServerUnaryReactor {
   const grpc::CallbackServerContext& context() const { return context_; }
   // Must not be called before Identify has returned OK.
   const Principal& caller() const { return *caller_; }
+  const std::string& request_id() const { return request_id_; }
 
  private:
   const ServiceParts& parts_;             // not owned

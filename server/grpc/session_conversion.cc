@@ -1,0 +1,113 @@
+#include "server/grpc/session_conversion.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "base/status_macros.h"
+#include "server/grpc/proto_conversion.h"
+
+namespace quire::server {
+namespace {
+
+absl::Duration FromProto(const google::protobuf::Duration& duration) {
+  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
+void ToProto(absl::Duration duration, google::protobuf::Duration& out) {
+  const int64_t seconds = absl::IDivDuration(duration, absl::Seconds(1), &duration);
+  out.set_seconds(seconds);
+  out.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
+}
+
+void ToProto(absl::Time time, google::protobuf::Timestamp& out) {
+  out.set_seconds(absl::ToUnixSeconds(time));
+  const absl::Duration rest = time - absl::FromUnixSeconds(out.seconds());
+  out.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+}
+
+uint32_t ToWireCount(int64_t value) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(value, 0, std::numeric_limits<uint32_t>::max()));
+}
+
+}  // namespace
+
+engine::SessionCaller ToSessionCaller(const Principal& caller, bool is_operator) {
+  return {.tenant = caller.tenant, .is_operator = is_operator};
+}
+
+engine::SessionParams FromProto(const v1::CreateSessionRequest& request,
+                                const engine::SessionCaller& caller) {
+  engine::SessionParams params{.caller = caller,
+                               .model = request.model(),
+                               .display_name = request.display_name(),
+                               .salt = request.salt(),
+                               .request_id = request.request_id()};
+  if (request.has_ttl()) params.ttl = FromProto(request.ttl());
+  return params;
+}
+
+absl::StatusOr<engine::SessionAppend> FromProto(const v1::AppendToSessionRequest& request,
+                                                const engine::SessionCaller& caller) {
+  engine::SessionAppend append{.caller = caller,
+                               .name = request.name(),
+                               .etag = request.etag(),
+                               .request_id = request.request_id()};
+  switch (request.content_case()) {
+    case v1::AppendToSessionRequest::kText:
+      append.content = request.text();
+      break;
+    case v1::AppendToSessionRequest::kTokenIds:
+      append.content =
+          engine::TokenIds(request.token_ids().ids().begin(), request.token_ids().ids().end());
+      break;
+    case v1::AppendToSessionRequest::kChat: {
+      ASSIGN_OR_RETURN(append.content, FromProto(request.chat()));
+      break;
+    }
+    case v1::AppendToSessionRequest::CONTENT_NOT_SET:
+      return absl::InvalidArgumentError("content: want one of text, token_ids, chat");
+  }
+  return append;
+}
+
+engine::SessionFork FromProto(const v1::ForkSessionRequest& request,
+                              const engine::SessionCaller& caller) {
+  engine::SessionFork fork{
+      .caller = caller, .name = request.name(), .request_id = request.request_id()};
+  if (request.has_at_token()) fork.at_token = request.at_token();
+  if (request.has_count()) {
+    // The largest int32_t is out of range too.
+    constexpr uint32_t kMax = std::numeric_limits<int32_t>::max();
+    fork.count = static_cast<int32_t>(std::min(request.count(), kMax));
+  }
+  if (request.has_ttl()) fork.ttl = FromProto(request.ttl());
+  return fork;
+}
+
+v1::Session ToProto(const engine::SessionInfo& info) {
+  v1::Session out;
+  out.set_name(info.name);
+  out.set_display_name(info.display_name);
+  out.set_num_tokens(ToWireCount(info.num_tokens));
+  out.set_num_turns(ToWireCount(info.num_turns));
+  out.set_in_turn(info.in_turn);
+  ToProto(info.create_time, *out.mutable_create_time());
+  ToProto(info.expire_time, *out.mutable_expire_time());
+  ToProto(info.ttl, *out.mutable_ttl());
+  out.set_etag(info.etag);
+  out.set_tenant(info.tenant);
+  return out;
+}
+
+v1::AppendToSessionResponse ToProto(const engine::SessionAppended& appended) {
+  v1::AppendToSessionResponse out;
+  *out.mutable_session() = ToProto(appended.session);
+  out.set_kept_tokens(ToWireCount(appended.kept_tokens));
+  return out;
+}
+
+}  // namespace quire::server

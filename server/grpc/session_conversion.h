@@ -1,0 +1,28 @@
+#pragma once
+
+// Converts between the messages of SessionService and the engine's types. The engine checks ranges,
+// as in proto_conversion.h.
+
+#include "absl/status/statusor.h"
+
+#include "engine/request/sessions.h"
+#include "quire/v1/session_service.pb.h"
+#include "server/identity/principal.h"
+
+namespace quire::server {
+
+// `is_operator` is true if the caller counts as an operator at this listener.
+engine::SessionCaller ToSessionCaller(const Principal& caller, bool is_operator);
+
+engine::SessionParams FromProto(const v1::CreateSessionRequest& request,
+                                const engine::SessionCaller& caller);
+// Returns InvalidArgument when the request has no content.
+absl::StatusOr<engine::SessionAppend> FromProto(const v1::AppendToSessionRequest& request,
+                                                const engine::SessionCaller& caller);
+engine::SessionFork FromProto(const v1::ForkSessionRequest& request,
+                              const engine::SessionCaller& caller);
+
+v1::Session ToProto(const engine::SessionInfo& info);
+v1::AppendToSessionResponse ToProto(const engine::SessionAppended& appended);
+
+}  // namespace quire::server

@@ -1,0 +1,275 @@
+// SessionService. AppendToSession is answered by a frontend thread, or by the egress thread if it
+// computes. Converse has a file of its own. All other calls are answered before their handlers
+// return.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "base/status_macros.h"
+#include "quire/v1/session_service.grpc.pb.h"
+#include "server/call/egress.h"
+#include "server/grpc/converse_call.h"
+#include "server/grpc/page_tokens.h"
+#include "server/grpc/proto_conversion.h"
+#include "server/grpc/session_conversion.h"
+#include "server/grpc/unary_reactor.h"
+#include "server/identity/grant.h"
+
+namespace quire::server {
+namespace {
+
+constexpr uint32_t kDefaultPageSize = 100;
+constexpr uint32_t kMaxPageSize = 1000;
+
+class SessionCall : public UnaryReactor {
+ public:
+  SessionCall(const ServiceParts& parts, grpc::CallbackServerContext& context, Rpc rpc,
+              const grpc::ByteBuffer& request, grpc::ByteBuffer& response)
+      : UnaryReactor(parts, context, rpc, request), response_(response) {}
+
+  // Finds the caller, and parses the message.
+  absl::Status Read(const grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
+    RETURN_IF_ERROR(Identify());
+    caller_ = ToSessionCaller(principal(), CheckOperator(parts().trusts_place, principal()).ok());
+    return ParseMessage(bytes, message);
+  }
+  const engine::SessionCaller& caller() const { return caller_; }
+  const Principal& principal() const { return UnaryReactor::caller(); }
+
+  // Ends the call with a message or an error.
+  template <typename Response>
+  void Answer(const absl::StatusOr<Response>& response) {
+    if (response.ok()) SerializeMessage(*response, response_);
+    End(response.status());
+  }
+
+ private:
+  grpc::ByteBuffer& response_;    // owned by gRPC; lives until OnDone
+  engine::SessionCaller caller_;  // constant after Read
+};
+
+class AppendCall final : public SessionCall, public UnaryWriter {
+ public:
+  AppendCall(const ServiceParts& parts, grpc::CallbackServerContext& context,
+             const grpc::ByteBuffer& request, grpc::ByteBuffer& response)
+      : SessionCall(parts, context, Rpc::kAppendToSession, request, response) {
+    if (const absl::Status status = Start(request); !status.ok()) End(status);
+  }
+
+  void OnCancel() override {
+    cancelled_ = true;
+    if (submitted_ != nullptr) submitted_->Cancel();
+  }
+
+  // The end of the request that computes.
+  void Close(std::vector<engine::TokenDelta>, const absl::Status& status,
+             const engine::RequestSummary& summary) override {
+    if (!status.ok()) return End(status);
+    auto session = sessions().Get(caller(), append_.name);
+    if (!session.ok()) return End(session.status());
+    v1::AppendToSessionResponse response = ToProto(engine::SessionAppended{
+        .session = *std::move(session), .kept_tokens = summary.usage.kept_tokens});
+    *response.mutable_usage() = ToProto(summary.usage);
+    Answer(absl::StatusOr<v1::AppendToSessionResponse>(std::move(response)));
+  }
+
+ private:
+  engine::Sessions& sessions() { return parts().engine.sessions(); }
+
+  absl::Status Start(const grpc::ByteBuffer& bytes) {
+    v1::AppendToSessionRequest request;
+    RETURN_IF_ERROR(Read(bytes, request));
+    ASSIGN_OR_RETURN(append_, FromProto(request, caller()));
+    if (request.compute()) return Compute();
+    return parts().engine.RunOnFrontend(static_cast<int64_t>(bytes.Length()), [this] {
+      const auto appended = Append();
+      Answer(appended.ok() ? absl::StatusOr<v1::AppendToSessionResponse>(ToProto(*appended))
+                           : absl::StatusOr<v1::AppendToSessionResponse>(appended.status()));
+    });
+  }
+
+  absl::StatusOr<engine::SessionAppended> Append() {
+    if (cancelled_) return engine::CancelledStatus();
+    base::Interrupt interrupt(
+        [this] { return cancelled_ ? engine::CancelledStatus() : absl::OkStatus(); });
+    return sessions().Append(append_);
+  }
+
+  absl::Status Compute() {
+    ASSIGN_OR_RETURN(const auto earlier, sessions().FindAppend(append_));
+    if (earlier.has_value()) {
+      Answer(absl::StatusOr<v1::AppendToSessionResponse>(ToProto(*earlier)));
+      return absl::OkStatus();
+    }
+    engine::GenerateParams params;
+    params.request_id = request_id();
+    params.deadline = DeadlineOf(context());
+    params.answers_at_once = true;
+    params.prompt = append_.content;
+    params.session = {.name = append_.name,
+                      .etag = append_.etag,
+                      .computes_only = true,
+                      .append_id = append_.request_id};
+    RETURN_IF_ERROR(Grant(principal(), params));
+    auto sink = std::make_shared<UnarySink>(/*token_ids=*/false, parts().egress, *this);
+    ASSIGN_OR_RETURN(submitted_, parts().engine.Submit(std::move(params), std::move(sink)));
+    return absl::OkStatus();
+  }
+
+  engine::SessionAppend append_;                         // constant after Start, as is the next
+  std::shared_ptr<engine::SubmittedRequest> submitted_;  // null unless it computes
+  std::atomic<bool> cancelled_ = false;                  // by the client or by a deadline
+};
+
+template <typename Base>
+using RawReads = v1::SessionService::WithRawCallbackMethod_GetSession<
+    v1::SessionService::WithRawCallbackMethod_ListSessions<
+        v1::SessionService::WithRawCallbackMethod_Converse<Base>>>;
+using RawSessionService = RawReads<v1::SessionService::WithRawCallbackMethod_CreateSession<
+    v1::SessionService::WithRawCallbackMethod_AppendToSession<
+        v1::SessionService::WithRawCallbackMethod_ForkSession<
+            v1::SessionService::WithRawCallbackMethod_CloseSession<v1::SessionService::Service>>>>>;
+
+class SessionService final : public RawSessionService {
+ public:
+  explicit SessionService(const ServiceParts& parts) : parts_(parts) {}
+
+  grpc::ServerUnaryReactor* CreateSession(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override {
+    return Answer<v1::CreateSessionRequest>(
+        *context, Rpc::kCreateSession, *request, *response,
+        [this](const SessionCall& call,
+               const v1::CreateSessionRequest& in) -> absl::StatusOr<v1::Session> {
+          ASSIGN_OR_RETURN(const auto info, sessions().Create(FromProto(in, call.caller())));
+          return ToProto(info);
+        });
+  }
+
+  grpc::ServerUnaryReactor* GetSession(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override {
+    return Answer<v1::GetSessionRequest>(
+        *context, Rpc::kGetSession, *request, *response,
+        [this](const SessionCall& call,
+               const v1::GetSessionRequest& in) -> absl::StatusOr<v1::Session> {
+          ASSIGN_OR_RETURN(const auto info, sessions().Get(call.caller(), in.name()));
+          return ToProto(info);
+        });
+  }
+
+  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override {
+    return Answer<v1::ListSessionsRequest>(
+        *context, Rpc::kListSessions, *request, *response,
+        [this](const SessionCall& call, const v1::ListSessionsRequest& in) {
+          return PageOf(call, in);
+        });
+  }
+
+  grpc::ServerUnaryReactor* AppendToSession(grpc::CallbackServerContext* context,
+                                            const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* response) override {
+    return new AppendCall(parts_, *context, *request, *response);
+  }
+
+  grpc::ServerUnaryReactor* ForkSession(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override {
+    return Answer<v1::ForkSessionRequest>(
+        *context, Rpc::kForkSession, *request, *response,
+        [this](const SessionCall& call,
+               const v1::ForkSessionRequest& in) -> absl::StatusOr<v1::ForkSessionResponse> {
+          ASSIGN_OR_RETURN(const auto children, sessions().Fork(FromProto(in, call.caller())));
+          v1::ForkSessionResponse out;
+          for (const engine::SessionInfo& child : children) *out.add_sessions() = ToProto(child);
+          return out;
+        });
+  }
+
+  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override {
+    return Answer<v1::CloseSessionRequest>(
+        *context, Rpc::kCloseSession, *request, *response,
+        [this](const SessionCall& call,
+               const v1::CloseSessionRequest& in) -> absl::StatusOr<v1::CloseSessionResponse> {
+          RETURN_IF_ERROR(sessions().Close(call.caller(), in.name()));
+          return v1::CloseSessionResponse();
+        });
+  }
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Converse(
+      grpc::CallbackServerContext* context) override {
+    return StartConverse(parts_, *context);
+  }
+
+ private:
+  engine::Sessions& sessions() const { return parts_.engine.sessions(); }
+
+  // `answer` gets the call and a Request, and returns the response.
+  template <typename Request, typename F>
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, Rpc rpc,
+                                   const grpc::ByteBuffer& in, grpc::ByteBuffer& out, F answer) {
+    auto* call = new SessionCall(parts_, context, rpc, in, out);
+    Request request;
+    if (const absl::Status status = call->Read(in, request); status.ok()) {
+      call->Answer(answer(*call, request));
+    } else {
+      call->End(status);
+    }
+    return call;
+  }
+
+  absl::StatusOr<v1::ListSessionsResponse> PageOf(const SessionCall& call,
+                                                  const v1::ListSessionsRequest& in) const {
+    const uint32_t size = in.has_page_size() ? in.page_size() : kDefaultPageSize;
+    if (size < 1 || size > kMaxPageSize) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("page_size: want 1..%d, got %d", kMaxPageSize, size));
+    }
+    const std::string& name = call.principal().name;
+    const std::string query = absl::StrCat("ListSessions:", name.size(), ":", name,
+                                           in.has_tenant() ? ":" : "", in.tenant());
+    uint64_t after = 0;
+    if (!in.page_token().empty()) {
+      ASSIGN_OR_RETURN(after, page_tokens_.Read(query, in.page_token(), base::SteadyNow()));
+    }
+    const auto tenant = in.has_tenant() ? std::optional<std::string>(in.tenant()) : std::nullopt;
+    ASSIGN_OR_RETURN(const engine::Sessions::Page page,
+                     sessions().List(call.caller(), tenant, after, static_cast<int32_t>(size)));
+    v1::ListSessionsResponse response;
+    for (const engine::SessionInfo& info : page.sessions) {
+      *response.add_sessions() = ToProto(info);
+    }
+    if (page.next != 0) {
+      response.set_next_page_token(page_tokens_.Make(query, page.next, base::SteadyNow()));
+    }
+    return response;
+  }
+
+  const ServiceParts parts_;
+  const PageTokens page_tokens_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeSessionService(const ServiceParts& parts) {
+  return std::make_unique<SessionService>(parts);
+}
+
+}  // namespace quire::server
