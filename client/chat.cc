@@ -2,6 +2,7 @@
 
 #include <iostream>
 #include <unistd.h>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -33,55 +34,116 @@ void AddMessage(v1::ChatMessages* chat, const char* role, const std::string& con
   message->set_content(content);
 }
 
-// One conversation. Each turn sends the whole conversation again. The server's prefix cache makes
-// this cheap.
+// How long the server keeps the session of a conversation in which nothing is asked. Afterwards the
+// whole conversation is sent again.
+constexpr int64_t kSessionSeconds = 3600;
+
+// One conversation. It is a session of the server, so each turn sends the new messages only, and
+// the answers are never tokenized. Without a session, each turn sends all messages.
 class Conversation {
  public:
+  // `wants_session` is false if only one question is asked.
   Conversation(Connection& connection, Interrupt& interrupt, const ChatFlags& given,
-               v1::GenerateRequest request)
+               v1::GenerateRequest request, bool wants_session)
       : connection_(connection),
         interrupt_(interrupt),
         given_(given),
-        request_(std::move(request)) {
+        request_(std::move(request)),
+        // A session has one sample a turn, all its tokens, and the caller's own tenant.
+        wants_session_(wants_session && request_.sampling().n() <= 1 &&
+                       request_.cache().window_tokens() == 0 && !request_.sched().has_tenant()),
+        salt_(request_.cache().salt()) {
     Begin(given.system);
   }
+  ~Conversation() { CloseSession(); }
+  Conversation(const Conversation&) = delete;
+  Conversation& operator=(const Conversation&) = delete;
 
   void Begin(const std::string& system) {
+    CloseSession();
     system_ = system;
-    request_.mutable_chat()->Clear();
-    if (!system.empty()) AddMessage(request_.mutable_chat(), "system", system);
+    messages_.Clear();
+    if (!system.empty()) AddMessage(&messages_, "system", system);
   }
   void Reset() { Begin(std::string(system_)); }
 
   // Asks `question` and prints the answer. Adds both to the conversation, unless the call fails.
   // After Ctrl-C, adds the part of the answer that has arrived.
   absl::Status Ask(const std::string& question) {
-    AddMessage(request_.mutable_chat(), "user", question);
+    AddMessage(&messages_, "user", question);
     GenerationPrinter printer({.json = given_.common.json,
                                .stats = given_.stats,
                                .num_samples = request_.sampling().n()});
     interrupt_.SetHandler([this] { connection_.CancelAll(); });
-    const absl::Status status =
-        StreamResuming(connection_, request_, given_.resume_tries,
-                       [&](const v1::GenerateStreamResponse& message) { printer.Take(message); });
+    absl::Status status = Send(printer);
+    // The session may have expired, or the server may be a new one.
+    if (absl::IsNotFound(status) && !request_.session_name().empty()) {
+      CloseSession();
+      status = Send(printer);
+    }
     interrupted_ = interrupt_.interrupted();
     interrupt_.ClearHandler();
     if (!status.ok() && !interrupted_) {
-      request_.mutable_chat()->mutable_messages()->RemoveLast();
+      messages_.mutable_messages()->RemoveLast();
       return status;
     }
     printer.Finish();
-    AddMessage(request_.mutable_chat(), "assistant", printer.text());
+    AddMessage(&messages_, "assistant", printer.text());
+    // A cancelled turn leaves the session as it was: the next turn sends its messages again.
+    if (status.ok()) num_in_session_ = messages_.messages_size();
     return absl::OkStatus();
   }
   bool interrupted() const { return interrupted_; }
 
  private:
+  absl::Status Send(GenerationPrinter& printer) {
+    OpenSession();
+    request_.mutable_chat()->Clear();
+    const int first = request_.session_name().empty() ? 0 : num_in_session_;
+    for (int i = first; i < messages_.messages_size(); ++i) {
+      *request_.mutable_chat()->add_messages() = messages_.messages(i);
+    }
+    return StreamResuming(
+        connection_, request_, given_.resume_tries,
+        [&](const v1::GenerateStreamResponse& message) { printer.Take(message); });
+  }
+
+  // Does nothing if there is a session. A conversation goes on without one if the server has none
+  // to give.
+  void OpenSession() {
+    if (!wants_session_ || !request_.session_name().empty()) return;
+    v1::CreateSessionRequest create;
+    create.set_display_name("quire chat");
+    create.mutable_ttl()->set_seconds(kSessionSeconds);
+    if (!salt_.empty()) create.set_salt(salt_);
+    v1::Session session;
+    if (connection_.CreateSession(create, &session).ok()) {
+      request_.set_session_name(session.name());
+      request_.mutable_cache()->clear_salt();
+    } else if (!salt_.empty()) {
+      request_.mutable_cache()->set_salt(salt_);
+    }
+  }
+
+  void CloseSession() {
+    num_in_session_ = 0;
+    if (request_.session_name().empty()) return;
+    v1::CloseSessionRequest close;
+    close.set_name(request_.session_name());
+    request_.clear_session_name();
+    // If this fails, the session ends by itself.
+    connection_.CloseSession(close).IgnoreError();
+  }
+
   Connection& connection_;
   Interrupt& interrupt_;
   const ChatFlags& given_;
-  v1::GenerateRequest request_;
+  v1::GenerateRequest request_;  // names the session, if there is one
+  const bool wants_session_;
+  const std::string salt_;  // is the session's, if there is one: its turns do not name it
   std::string system_;
+  v1::ChatMessages messages_;
+  int num_in_session_ = 0;  // the first messages that the session has
   bool interrupted_ = false;
 };
 
@@ -126,7 +188,7 @@ int RunChat(const Args& args, Interrupt& interrupt) {
   flags.AddHabits("prompt", {"p"});
   flags.Add("system", "TEXT", "system message (default: the one in the model's template, if any)",
             &given.system);
-  AddRequestFlags(flags, &request, {"request_id"});
+  AddRequestFlags(flags, &request, {"request_id", "session"});
   flags.AddSwitch("stats", "print token counts and times on standard error after each answer",
                   &given.stats);
   AddResumeFlag(flags, &given.resume_tries);
@@ -138,7 +200,8 @@ int RunChat(const Args& args, Interrupt& interrupt) {
 
   const auto connection = Connection::Create(given.common.connection);
   if (!connection.ok()) return FailUsage(flags, connection.status());
-  Conversation conversation(**connection, interrupt, given, std::move(request));
+  Conversation conversation(**connection, interrupt, given, std::move(request),
+                            /*wants_session=*/!flags.IsSet("prompt"));
   if (!flags.IsSet("prompt")) return Converse(conversation);
   if (const absl::Status status = conversation.Ask(given.prompt); !status.ok()) return Fail(status);
   return conversation.interrupted() ? kExitInterrupted : kExitOk;

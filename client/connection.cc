@@ -18,6 +18,7 @@
 #include "base/strings.h"
 #include "quire/v1/control_service.grpc.pb.h"
 #include "quire/v1/inference_service.grpc.pb.h"
+#include "quire/v1/session_service.grpc.pb.h"
 #include "quire/v1/tenant_service.grpc.pb.h"
 #include "quire/v1/token_service.grpc.pb.h"
 
@@ -96,6 +97,7 @@ struct Connection::Impl {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::InferenceService::Stub> inference;
   std::unique_ptr<v1::TokenService::Stub> tokens;
+  std::unique_ptr<v1::SessionService::Stub> sessions;
   std::unique_ptr<v1::ControlService::Stub> control;
   std::unique_ptr<v1::TenantService::Stub> tenants;
   std::unique_ptr<grpc::health::v1::Health::Stub> health;
@@ -272,6 +274,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Create(const ConnectionO
   impl->channel = grpc::CreateCustomChannel(options.server, credentials, arguments);
   impl->inference = v1::InferenceService::NewStub(impl->channel);
   impl->tokens = v1::TokenService::NewStub(impl->channel);
+  impl->sessions = v1::SessionService::NewStub(impl->channel);
   impl->control = v1::ControlService::NewStub(impl->channel);
   impl->tenants = v1::TenantService::NewStub(impl->channel);
   impl->health = grpc::health::v1::Health::NewStub(impl->channel);
@@ -345,6 +348,37 @@ absl::Status Connection::GetQuota(const v1::GetQuotaRequest& request, v1::Tenant
 absl::Status Connection::ListTenants(const v1::ListTenantsRequest& request,
                                      v1::ListTenantsResponse* response) {
   return impl_->Call(*impl_->tenants, &v1::TenantService::Stub::ListTenants, request, response);
+}
+
+absl::Status Connection::CreateSession(const v1::CreateSessionRequest& request,
+                                       v1::Session* session) {
+  return impl_->Call(*impl_->sessions, &v1::SessionService::Stub::CreateSession, request, session);
+}
+
+absl::Status Connection::GetSession(const v1::GetSessionRequest& request, v1::Session* session) {
+  return impl_->Call(*impl_->sessions, &v1::SessionService::Stub::GetSession, request, session);
+}
+
+absl::Status Connection::ListSessions(const v1::ListSessionsRequest& request,
+                                      v1::ListSessionsResponse* response) {
+  return impl_->Call(*impl_->sessions, &v1::SessionService::Stub::ListSessions, request, response);
+}
+
+absl::Status Connection::AppendToSession(const v1::AppendToSessionRequest& request,
+                                         v1::AppendToSessionResponse* response) {
+  const auto timeout = request.compute() ? std::nullopt : std::optional(kUnaryTimeout);
+  return impl_->Call(*impl_->sessions, &v1::SessionService::Stub::AppendToSession, request,
+                     response, timeout);
+}
+
+absl::Status Connection::ForkSession(const v1::ForkSessionRequest& request,
+                                     v1::ForkSessionResponse* response) {
+  return impl_->Call(*impl_->sessions, &v1::SessionService::Stub::ForkSession, request, response);
+}
+
+absl::Status Connection::CloseSession(const v1::CloseSessionRequest& request) {
+  v1::CloseSessionResponse response;
+  return impl_->Call(*impl_->sessions, &v1::SessionService::Stub::CloseSession, request, &response);
 }
 
 absl::StatusOr<std::string> Connection::CheckHealth(std::string_view service) {

@@ -15,6 +15,7 @@
 
 #include "quire/v1/control_service.pb.h"
 #include "quire/v1/inference_service.pb.h"
+#include "quire/v1/session_service.pb.h"
 #include "quire/v1/tenant_service.pb.h"
 #include "quire/v1/token_service.pb.h"
 
@@ -81,6 +82,16 @@ class Connection {
   absl::Status GetQuota(const v1::GetQuotaRequest& request, v1::Tenant* response);
   absl::Status ListTenants(const v1::ListTenantsRequest& request,
                            v1::ListTenantsResponse* response);
+  absl::Status CreateSession(const v1::CreateSessionRequest& request, v1::Session* session);
+  absl::Status GetSession(const v1::GetSessionRequest& request, v1::Session* session);
+  absl::Status ListSessions(const v1::ListSessionsRequest& request,
+                            v1::ListSessionsResponse* response);
+  // Has no default timeout either, if the request computes.
+  absl::Status AppendToSession(const v1::AppendToSessionRequest& request,
+                               v1::AppendToSessionResponse* response);
+  absl::Status ForkSession(const v1::ForkSessionRequest& request,
+                           v1::ForkSessionResponse* response);
+  absl::Status CloseSession(const v1::CloseSessionRequest& request);
   // Returns "SERVING", "NOT_SERVING" or "UNKNOWN"; NotFound for a service that the server lacks.
   absl::StatusOr<std::string> CheckHealth(std::string_view service);
 

@@ -25,6 +25,7 @@ constexpr Command kCommands[] = {
     {"batch", "answer the requests of a file", RunBatch},
     {"chat", "talk with a chat model", RunChat},
     {"score", "log probabilities of given continuations of a prompt", RunScore},
+    {"session", "keep a conversation's tokens on the server, and fork it", RunSession},
     {"tokenize", "turn text into tokens, and tokens into text", RunTokenize},
     {"models", "show the models that are served", RunModels},
     {"stats", "show load and totals, once or with --watch", RunStats},

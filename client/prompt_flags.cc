@@ -12,11 +12,15 @@
 namespace quire::client {
 namespace {
 
+int64_t NumPrompts(const base::FlagSet& flags) {
+  const char* const kinds[] = {"prompt", "prompt_file", "token_ids", "chat_file"};
+  return std::count_if(std::begin(kinds), std::end(kinds),
+                       [&](const char* kind) { return flags.IsSet(kind); });
+}
+
 template <typename Request>
 absl::Status SetPromptOf(const base::FlagSet& flags, const PromptFlags& given, Request* request) {
-  const char* const kinds[] = {"prompt", "prompt_file", "token_ids", "chat_file"};
-  if (std::count_if(std::begin(kinds), std::end(kinds),
-                    [&](const char* kind) { return flags.IsSet(kind); }) != 1) {
+  if (NumPrompts(flags) != 1) {
     return absl::InvalidArgumentError(
         "give the prompt with one of --prompt, --prompt_file, --token_ids, --chat_file");
   }
@@ -58,11 +62,17 @@ void AddPromptFlags(base::FlagSet& flags, PromptFlags* prompt) {
 
 absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
                        v1::GenerateRequest* request) {
+  if (request->has_session_name() && NumPrompts(flags) == 0) return absl::OkStatus();
   return SetPromptOf(flags, given, request);
 }
 
 absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
                        v1::ScoreRequest* request) {
+  return SetPromptOf(flags, given, request);
+}
+
+absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
+                       v1::AppendToSessionRequest* request) {
   return SetPromptOf(flags, given, request);
 }
 

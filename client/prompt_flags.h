@@ -8,6 +8,7 @@
 
 #include "base/flags/flag_set.h"
 #include "quire/v1/inference_service.pb.h"
+#include "quire/v1/session_service.pb.h"
 
 namespace quire::client {
 
@@ -22,10 +23,12 @@ struct PromptFlags {
 void AddPromptFlags(base::FlagSet& flags, PromptFlags* prompt);
 
 // Sets the request's prompt. Returns InvalidArgument unless exactly one of the flags was given and
-// its prompt can be read.
+// its prompt can be read. A request that names a session needs no prompt.
 absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
                        v1::GenerateRequest* request);
 absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
                        v1::ScoreRequest* request);
+absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
+                       v1::AppendToSessionRequest* request);
 
 }  // namespace quire::client

@@ -26,6 +26,8 @@ constexpr FieldFlag kFieldFlags[] = {
     {"model", "model", "NAME", "name of the model (default: the served one)"},
     {"request_id", "request_id", "ID",
      "names the request in logs and for Abort (default: made by the server)"},
+    {"session", "session_name", "NAME",
+     "a turn of this session: the prompt has only what is new, and may be absent"},
     {"priority", "sched.priority", "P", "priority, -100..100; larger is served first (default 0)"},
     {"tenant", "sched.tenant", "NAME", "tenant of the request (default: the caller's)"},
     {"prefix", "prefix_name", "NAME",

@@ -134,6 +134,8 @@ absl::Status RunResuming(const v1::GenerateRequest& request, const ResumeOptions
 absl::Status StreamResuming(Connection& connection, const v1::GenerateRequest& request,
                             int32_t tries, const OnAnswer& on_answer) {
   const int64_t num_cancels = connection.num_cancels();
+  // A turn of a session is done whole or not at all.
+  if (!request.session_name().empty()) tries = 0;
   return RunResuming(
       request, {.tries = tries, .timeout = connection.options().timeout},
       {.run =

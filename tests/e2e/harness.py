@@ -25,7 +25,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 import make_tiny_model
 from quire.v1 import (chat_pb2, control_service_pb2, control_service_pb2_grpc, inference_service_pb2,
-                      inference_service_pb2_grpc, tenant_service_pb2, tenant_service_pb2_grpc,
+                      inference_service_pb2_grpc, session_service_pb2_grpc, tenant_service_pb2, tenant_service_pb2_grpc,
                       token_service_pb2, token_service_pb2_grpc)
 
 BIN = pathlib.Path(os.environ["QUIRE_BIN"])
@@ -206,6 +206,7 @@ class Client:
         self.metadata = [("authorization", f"Bearer {token}")] if token else []
         self.inference = inference_service_pb2_grpc.InferenceServiceStub(self.channel)
         self.tokens = token_service_pb2_grpc.TokenServiceStub(self.channel)
+        self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
         self.control = control_service_pb2_grpc.ControlServiceStub(self.channel)
         self.tenants = tenant_service_pb2_grpc.TenantServiceStub(self.channel)
 
@@ -302,10 +303,12 @@ _SECTIONS = {
 }
 
 
-def make_request(prompt, model=None, request_id=None, **options) -> pb.GenerateRequest:
-    """`prompt`: a text, a list of ids, or a list of (role, content). `options`: fields of any section."""
-    request = pb.GenerateRequest(model=model, request_id=request_id)
-    if isinstance(prompt, str):
+def make_request(prompt, model=None, request_id=None, session=None, **options) -> pb.GenerateRequest:
+    """`prompt`: a text, a list of ids, a list of (role, content), or None. `options`: fields of any section."""
+    request = pb.GenerateRequest(model=model, request_id=request_id, session_name=session)
+    if prompt is None:
+        pass
+    elif isinstance(prompt, str):
         request.text = prompt
     elif prompt and isinstance(prompt[0], tuple):
         request.chat.messages.extend(chat_pb2.ChatMessage(role=role, content=text) for role, text in prompt)

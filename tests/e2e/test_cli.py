@@ -207,7 +207,7 @@ class CliTest(harness.TestCase):
 class UsageTest(unittest.TestCase):
     """Without a server."""
 
-    COMMANDS = ("generate", "chat", "tokenize", "models", "stats", "top", "tenants", "health", "bench")
+    COMMANDS = ("generate", "chat", "session", "tokenize", "models", "stats", "top", "tenants", "health", "bench")
 
     def test_help_for_all_and_each(self):
         everything = run_cli("--help")
