@@ -730,3 +730,24 @@ bug("k10", "segments fold into the row at once", "kSegmentKeys % kSuperSegmentKe
     "kernels_test:AttentionFoldTest.Segments*")
 bug("k11", "a row is its last super-segment", "if (IsEmpty(total))", "if (BUG || IsEmpty(total))",
     "kernels_test:AttentionFoldTest.Segments*")
+
+# --- Sessions.
+
+bug, drop = source("engine/sharing/session_sink.cc", "session_test")
+bug("SessionReplacedOnCancel", "a turn that was cancelled changes its session", "if (!status.ok()) {", "if (!BUG && !status.ok()) {")
+bug("SessionAfterFinish", "a turn's end is sent before the session has its tokens",
+    "  Commit();  // first", "  if (BUG) sink_->Finish(status, {.usage = WithSession(summary.usage), .timings = summary.timings});\n"
+    "  Commit();  // first")
+bug, drop = source("engine/sharing/session_content.cc", "sharing_test:SessionContentTest.*")
+bug("ForkWritesTail", "a fork keeps its parent's tokens behind the fork", "std::min(chunk.num_used, left)",
+    "BUG ? chunk.num_used : std::min(chunk.num_used, left)")
+bug, drop = source("engine/sharing/session_registry.cc", "sharing_test:SessionRegistryTest.*")
+bug("TwoTurns", "two turns of a session run at once", "if (record->in_turn) return InTurn();",
+    "if (!BUG && record->in_turn) return InTurn();")
+bug("SessionExpiresInTurn", "a session expires while its turn runs", "if (record->in_turn) continue;",
+    "if (!BUG && record->in_turn) continue;")
+bug("SessionOfAnyTenant", "a tenant uses another one's sessions", "it->second->tenant == caller.tenant ||",
+    "BUG || it->second->tenant == caller.tenant ||")
+bug, drop = source("engine/sharing/session_seam.cc", "sharing_test:SessionSeamTest.*")
+bug("AnswerTokenizedAgain", "an answer is tokenized again with the next turn",
+    "before.num_tokens() > 0 && rendered.starts_with(seen)", "!BUG && before.num_tokens() > 0 && rendered.starts_with(seen)")
