@@ -252,6 +252,7 @@ class LookingSink final : public TokenSink {
   void Put(TokenDelta delta) override { EXPECT_TRUE(delta.token_ids.empty()) << "not wanted"; }
   void Finish(const absl::Status& status, const RequestSummary&) override {
     EXPECT_TRUE(status.ok()) << status;
+    EXPECT_FALSE(finished_) << "the end comes once";
     seen_ = InfoOf(harness_, name_);
     finished_ = true;
   }
