@@ -171,6 +171,7 @@ TEST(HealthTest, NamesEveryServiceAndTurnsWhenDraining) {
   const char* const services[] = {"",
                                   "quire.v1.InferenceService",
                                   "quire.v1.PrefixService",
+                                  "quire.v1.SessionService",
                                   "quire.v1.TokenService",
                                   "quire.v1.ControlService",
                                   "quire.v1.TenantService"};
@@ -278,11 +279,12 @@ TEST(ReflectionTest, DescribesEveryServiceThatItLists) {
     for (const auto& service : listed.list_services_response().service()) {
       names.push_back(service.name());
     }
-    EXPECT_THAT(names, UnorderedElementsAre("quire.v1.InferenceService", "quire.v1.PrefixService",
-                                            "quire.v1.TokenService", "quire.v1.ControlService",
-                                            "quire.v1.TenantService", "grpc.health.v1.Health",
-                                            "grpc.reflection.v1.ServerReflection",
-                                            "grpc.reflection.v1alpha.ServerReflection"))
+    EXPECT_THAT(names,
+                UnorderedElementsAre("quire.v1.InferenceService", "quire.v1.PrefixService",
+                                     "quire.v1.SessionService", "quire.v1.TokenService",
+                                     "quire.v1.ControlService", "quire.v1.TenantService",
+                                     "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+                                     "grpc.reflection.v1alpha.ServerReflection"))
         << version;
     for (const std::string& name : names) {
       ServerReflectionRequest of;
