@@ -63,8 +63,9 @@ def place_of(bug, text: str):
 
 
 def woven():
-    """Each source with all its bugs, by path; ends the program when one has no place."""
-    texts, wrong = {}, []
+    """Each source with all its bugs, by path; ends the program when one has no place, or the id of another."""
+    counts = collections.Counter(bug.id for bug in BUGS)
+    texts, wrong = {}, [f"{id}: {count} bugs have this id" for id, count in counts.items() if count > 1]
     for path in dict.fromkeys(bug.path for bug in BUGS):
         file = ROOT / path
         text = file.read_text() if file.exists() else ""
@@ -84,7 +85,7 @@ def woven():
             text = text[:begin] + re.sub(r"\bBUG\b", on, bug.new) + text[end:]
         texts[path] = text
     if wrong:
-        sys.exit("\n".join(wrong + [f"{len(wrong)} planted bugs have no place: mend tests/mutation/planted_bugs.py"]))
+        sys.exit("\n".join(wrong + [f"{len(wrong)} faults: mend tests/mutation/planted_bugs.py"]))
     return texts
 
 
