@@ -11,26 +11,26 @@
 
 namespace quire::kernels::cuda {
 
-// The tiles of an item, from the newest to the oldest.
+// The tiles of an item. Tile 0 is the oldest. Items read theirs from the newest on.
 template <bool kListed>
 class ItemTiles {
  public:
   __device__ __forceinline__ ItemTiles(const SeenTile* tiles, const AttentionItem& item, int keys)
-      : newest_(kListed ? item.first_tile + item.num_tiles - 1 : (item.key_end - 1) / keys),
-        count_(kListed ? item.num_tiles : newest_ - item.key_begin / keys + 1),
+      : oldest_(kListed ? item.first_tile : item.key_begin / keys),
+        count_(kListed ? item.num_tiles : (item.key_end - 1) / keys - oldest_ + 1),
         tiles_(tiles),
         keys_(keys) {}
 
   __device__ __forceinline__ int count() const { return count_; }
   // Returns the first key of the i-th tile.
   __device__ __forceinline__ int FirstKey(int i) const {
-    return (kListed ? tiles_[newest_ - i].tile : newest_ - i) * keys_;
+    return (kListed ? tiles_[oldest_ + i].tile : oldest_ + i) * keys_;
   }
   // Returns true if the list says that every row sees every key of the i-th tile.
-  __device__ __forceinline__ bool IsWhole(int i) const { return tiles_[newest_ - i].whole; }
+  __device__ __forceinline__ bool IsWhole(int i) const { return tiles_[oldest_ + i].whole; }
 
  private:
-  int newest_, count_;
+  int oldest_, count_;
   const SeenTile* tiles_;
   int keys_;
 };

@@ -66,12 +66,15 @@ struct TileLoader {
         key_begin(item.key_begin),
         key_end(item.key_end) {}
 
-  // Copies the tile whose first key is `tile_begin`. Rows outside [key_begin, key_end) become
-  // zeros: their blocks may be gone, and their weights of 0 must not meet NaN.
-  __device__ __forceinline__ void Load(int tile_begin, int stage) const {
+  // If `wanted`, copies the tile whose first key is `tile_begin`. Rows outside [key_begin, key_end)
+  // become zeros: their blocks may be gone, and their weights of 0 must not meet NaN.
+  //
+  // If not `wanted`, looks blocks up and copies nothing. The condition is a predicate of each copy,
+  // because ptxas leaves a loop with a branch around the copies by one more branch.
+  __device__ __forceinline__ void Load(int tile_begin, int stage, bool wanted) const {
     const int row = thread / kThreadsPerRow;
     const int chunk = thread % kThreadsPerRow;
-    if (chunk >= kChunks) return;
+    wanted = wanted && chunk < kChunks;
     // All lookups come first, so that they wait for memory together. Past the last key, the table
     // may end.
     uint32_t block[kLookups];
@@ -95,8 +98,8 @@ struct TileLoader {
         const bool valid = key + j >= key_begin && key + j < key_end;
         T* const to = tile + (first_row + j) * kHeadDim +
                       SwizzledChunk<kChunks>(row + j % 8, chunk) * kChunkElements;
-        CpAsync<16>(to, from + j * kHeadDim, valid);
-        CpAsync<16>(to + Shape::kTileElements, from + value_offset + j * kHeadDim, valid);
+        CpAsyncIf(wanted, to, from + j * kHeadDim, valid);
+        CpAsyncIf(wanted, to + Shape::kTileElements, from + value_offset + j * kHeadDim, valid);
       }
     }
   }

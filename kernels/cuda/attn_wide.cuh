@@ -172,7 +172,8 @@ __device__ __forceinline__ void AttendWideItem(const AttnParams<T>& p, int index
   LoadQueryTile<T, Shape>(p, item, at.thread, q_tile);
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
-    if (i < tiles.count()) loader.Load(tiles.FirstKey(i), i);
+    const int tile = tiles.count() - 1 - i;
+    if (tile >= 0) loader.Load(tiles.FirstKey(tile), i, /*wanted=*/true);
     CpAsyncCommit();
   }
 
@@ -181,12 +182,11 @@ __device__ __forceinline__ void AttendWideItem(const AttnParams<T>& p, int index
   float out[2][Shape::kProductTiles][4] = {};
   OnlineSoftmax softmax[2];
   int stage = 0;
-  for (int i = 0; i < tiles.count(); ++i) {
+  for (int i = tiles.count() - 1; i >= 0; --i) {
     CpAsyncWait<kStages - 2>();
     __syncthreads();
-    if (i + kStages - 1 < tiles.count()) {
-      loader.Load(tiles.FirstKey(i + kStages - 1), (stage == 0 ? kStages : stage) - 1);
-    }
+    const int next = i - (kStages - 1), free_stage = (stage == 0 ? kStages : stage) - 1;
+    loader.Load(tiles.FirstKey(std::max(next, 0)), free_stage, next >= 0);
     CpAsyncCommit();
     const T* const k_tile = StageOfTiles<T, Shape>(stage);
     float scores[2][Shape::kKeyTiles][4];

@@ -58,7 +58,8 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, AttentionItem
   const TileLoader<Cache, Shape> loader(p, item, at.thread);
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
-    if (i < tiles.count()) loader.Load(tiles.FirstKey(i), i);
+    const int tile = tiles.count() - 1 - i;
+    if (tile >= 0) loader.Load(tiles.FirstKey(tile), i, /*wanted=*/true);
     CpAsyncCommit();
   }
 
@@ -71,10 +72,11 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, AttentionItem
   float out[Shape::kProductTiles][4] = {};
   OnlineSoftmax softmax;
   int stage = 0, free_stage = kStages - 1;
-  for (int i = 0; i < tiles.count(); ++i) {
+  for (int i = tiles.count() - 1; i >= 0; --i) {
     CpAsyncWait<kStages - 2>();
     __syncthreads();
-    if (i + kStages - 1 < tiles.count()) loader.Load(tiles.FirstKey(i + kStages - 1), free_stage);
+    const int next = i - (kStages - 1);
+    loader.Load(tiles.FirstKey(std::max(next, 0)), free_stage, next >= 0);
     CpAsyncCommit();
     const Cache* const k_tile = StageOfTiles<Cache, Shape>(stage);
     float scores[Shape::kKeyTiles][4];

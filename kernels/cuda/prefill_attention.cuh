@@ -78,9 +78,9 @@ __device__ __forceinline__ void AttendPrefillItem(const AttnParams<T>& p, const 
   IssueScores<T, Shape>(query, shared.keys[stage.index], scores);
   WgmmaWait<0>();
   if (at.lane == 0) MbarrierArrive(&shared.keys_empty[stage.index]);
-  weigh(0);
+  weigh(tiles.count() - 1);
   PackWeights<T>(scores, weights);
-  for (int i = 1; i < tiles.count(); ++i) {
+  for (int i = tiles.count() - 2; i >= 0; --i) {
     const PrefillStage<Shape::kStages> before = stage;
     stage.Advance();
     MbarrierWait(&shared.keys_full[stage.index], stage.parity);

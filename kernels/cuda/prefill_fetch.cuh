@@ -40,7 +40,7 @@ class TileFetcher {
     const AttnParams<T>& p = params_.attn;
     const ItemTiles<false> tiles(nullptr, item, Shape::kKeys);
     const Sequence sequence(p, item);
-    for (int i = 0; i < tiles.count(); ++i, stage_.Advance()) {
+    for (int i = tiles.count() - 1; i >= 0; --i, stage_.Advance()) {
       const int tile_begin = tiles.FirstKey(i);
       const Box box = BoxOfLane(sequence, tile_begin);
       // A fresh stage counts as just emptied.

@@ -33,6 +33,7 @@
 //   void AtomicMax(int32_t*, int32_t);               orders no other access
 //   CpAsync<4|8|16>(shared, global, valid);  CpAsyncCommit();  CpAsyncWait<groups in flight>();
 //       if not valid: writes zeros and does not read the source
+//   CpAsyncIf(wanted, shared, global, valid)         CpAsync<16>, or nothing: without a branch
 //   LdMatrix(uint32_t (&r)[1|2|4], row);  LdMatrixTransposed(...)        row: this lane's 16 bytes
 //   Mma<T>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)    m16n8k16, c += a b
 //   NamedBarrier(id 1..15, threads)                 a barrier for some warps of the block

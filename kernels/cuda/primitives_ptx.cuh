@@ -153,6 +153,17 @@ __device__ __forceinline__ void CpAsync(void* shared, const void* global, bool v
                  : "memory");
   }
 }
+__device__ __forceinline__ void CpAsyncIf(bool wanted, void* shared, const void* global,
+                                          bool valid) {
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.s32 wanted, %3, 0;\n"
+      "@wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n"
+      "}" ::"r"(SharedAddress(shared)),
+      "l"(global), "r"(valid ? 16 : 0), "r"(int{wanted})
+      : "memory");
+}
 __device__ __forceinline__ void CpAsyncCommit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

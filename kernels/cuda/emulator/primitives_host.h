@@ -104,6 +104,10 @@ void CpAsync(void* shared, const void* global, bool valid, emulator::Where where
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
   emulator::IssueCopy(shared, global, kBytes, valid ? kBytes : 0, where);
 }
+inline void CpAsyncIf(bool wanted, void* shared, const void* global, bool valid,
+                      emulator::Where where = {}) {
+  if (wanted) CpAsync<16>(shared, global, valid, where);
+}
 inline void CpAsyncCommit() { emulator::CommitCopies(); }
 template <int kInFlight>
 void CpAsyncWait() {

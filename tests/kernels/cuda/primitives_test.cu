@@ -280,6 +280,27 @@ void CheckCopy(const std::vector<uint32_t>& in, const std::vector<uint32_t>& got
   }
 }
 
+// Lanes whose copy is not wanted have no source, and keep what was there.
+__global__ void CopyIfKernel(const __grid_constant__ Arrays<uint32_t, uint32_t> p) {
+  const auto lane = static_cast<int>(threadIdx.x);
+  uint32_t* const shared = DynamicShared<uint32_t>() + lane * 4;
+  for (int i = 0; i < 4; ++i) shared[i] = 7;
+  const bool wanted = lane % 4 < 2;
+  CpAsyncIf(wanted, shared, wanted ? p.in + lane * 4 : nullptr, lane % 2 == 0);
+  CpAsyncCommit();
+  CpAsyncWait<0>();
+  for (int i = 0; i < 4; ++i) p.out[lane * 4 + i] = shared[i];
+}
+
+TEST_F(PrimitivesTest, CopiesThatAreNotWantedAreNotMade) {
+  const auto in = Counting(128);
+  const auto got = Run(&CopyIfKernel, in, 128, 32, 512);
+  for (uint32_t i = 0; i < 128; ++i) {
+    const uint32_t lane = i / 4;
+    EXPECT_EQ(got[i], lane % 4 >= 2 ? 7 : lane % 2 == 0 ? in[i] : 0) << i;
+  }
+}
+
 TEST_F(PrimitivesTest, AsynchronousCopies) {
   const auto in = Counting(256);
   CheckCopy<4>(in, Run(&CopyKernel<4>, in, 256, 32, 1024));

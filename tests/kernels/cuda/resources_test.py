@@ -344,7 +344,6 @@ class ResourcesTest(unittest.TestCase):
     def test_attention_executes_no_idle_work(self):
         # At head_dim 128, the most instructions that a warp may execute for a tile of 64 keys and 1, 2 and 4 row tiles, and
         # for one of 32 keys and 8 row tiles.
-        # On all but sm_90a, ptxas leaves the loop by two branches instead of one.
         most = (450, 650, 850, 850)
         tiles = {row: r for row, r in self.rows.items() if row[1].startswith("AttnKernel<")}
         self.assertGreater(len(tiles), 0)
@@ -378,7 +377,8 @@ class ResourcesTest(unittest.TestCase):
             for loop, limit in zip(loops, most):
                 self.assertLessEqual(loop.tile_instructions, limit, kernel)
         for loop in loops:
-            self.assertLessEqual(loop.tile_branches, 4 if kernel[1] == "sm_90a" else 5, kernel)
+            # On all but sm_90a, ptxas leaves the loop by two branches instead of one.
+            self.assertLessEqual(loop.tile_branches, 3 if kernel[1] == "sm_90a" else 4, kernel)
             self.assertEqual(loop.loop_calls, 0, kernel)
             if head_dim != 256:
                 self.assertEqual(loop.loop_local, 0, kernel)
