@@ -189,7 +189,7 @@ bug("q09", "what starts after a pin's end continues its roots", "ended_key_.push
 bug, drop = source("engine/scheduler/scheduler.cc", "prefix_test:PrefixEngineTest.*")
 bug("q13", "a prefix ends before it is pinned", "if (pin != kNoPin && sequence.num_computed == sequence.prompt_len()) {",
     "if (!BUG && pin != kNoPin && sequence.num_computed == sequence.prompt_len()) {")
-bug("q14", "requests run on no prefix", "request->prefix == nullptr ? kNoPin", "BUG || request->prefix == nullptr ? kNoPin")
+bug("q14", "requests run on no prefix", "request.prefix == nullptr ? kNoPin", "BUG || request.prefix == nullptr ? kNoPin")
 bug, drop = source("engine/sharing/prefix_record.cc", "prefix_test:PrefixEngineTest.*")
 bug("q15", "everybody may use a prefix", 'allowed == "*" ||', 'BUG || allowed == "*" ||')
 bug("q16", "a hit does not move the end", "if (!refresh_on_hit ||", "if (BUG || !refresh_on_hit ||")
