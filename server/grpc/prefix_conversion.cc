@@ -13,6 +13,7 @@
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "server/grpc/proto_conversion.h"
+#include "server/grpc/proto_time.h"
 
 namespace quire::server {
 namespace {
@@ -26,47 +27,11 @@ constexpr size_t kMaxTenantName = 256;
 constexpr size_t kMaxSalt = 256;
 constexpr size_t kMaxRequestId = 36;
 constexpr uint32_t kDefaultPage = 100;
-constexpr int64_t kNanos = 1'000'000'000;
-// The range of google.protobuf.Duration, which fits into absl::Duration.
-constexpr int64_t kMaxDurationSeconds = 315'576'000'000;
 
 absl::Status CheckLength(std::string_view field, std::string_view value, size_t min, size_t max) {
   if (value.size() >= min && value.size() <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrFormat("%s: want %d..%d bytes, got %d", field, min, max, value.size()));
-}
-
-// Converts `in` to a duration of the same length, if possible. A Duration outside of its range
-// becomes one of that sign that no field allows.
-absl::Duration ToAbsl(const Duration& in) {
-  const bool mixed = (in.seconds() > 0 && in.nanos() < 0) || (in.seconds() < 0 && in.nanos() > 0);
-  if (mixed || in.nanos() <= -kNanos || in.nanos() >= kNanos || in.seconds() < 0 ||
-      in.nanos() < 0) {
-    return -absl::InfiniteDuration();
-  }
-  if (in.seconds() > kMaxDurationSeconds) return absl::InfiniteDuration();
-  return absl::Seconds(in.seconds()) + absl::Nanoseconds(in.nanos());
-}
-
-absl::Time ToAbsl(const Timestamp& in) {
-  if (in.nanos() < 0 || in.nanos() >= kNanos || in.seconds() < -kMaxDurationSeconds) {
-    return absl::InfinitePast();
-  }
-  if (in.seconds() > kMaxDurationSeconds) return absl::InfiniteFuture();
-  return absl::FromUnixSeconds(in.seconds()) + absl::Nanoseconds(in.nanos());
-}
-
-void ToProto(absl::Time in, Timestamp& out) {
-  const int64_t seconds = absl::ToUnixSeconds(in);
-  out.set_seconds(seconds);
-  out.set_nanos(
-      static_cast<int32_t>(absl::ToInt64Nanoseconds(in - absl::FromUnixSeconds(seconds))));
-}
-
-void ToProto(absl::Duration in, Duration& out) {
-  absl::Duration rest;
-  out.set_seconds(absl::IDivDuration(in, absl::Seconds(1), &rest));
-  out.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
 }
 
 absl::StatusOr<engine::PrefixExpiration> TtlOf(std::string_view field, const Duration& in,

@@ -9,31 +9,9 @@
 
 #include "base/status_macros.h"
 #include "server/grpc/proto_conversion.h"
+#include "server/grpc/proto_time.h"
 
 namespace quire::server {
-namespace {
-
-absl::Duration FromProto(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
-
-void ToProto(absl::Duration duration, google::protobuf::Duration& out) {
-  const int64_t seconds = absl::IDivDuration(duration, absl::Seconds(1), &duration);
-  out.set_seconds(seconds);
-  out.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
-}
-
-void ToProto(absl::Time time, google::protobuf::Timestamp& out) {
-  out.set_seconds(absl::ToUnixSeconds(time));
-  const absl::Duration rest = time - absl::FromUnixSeconds(out.seconds());
-  out.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
-}
-
-uint32_t ToWireCount(int64_t value) {
-  return static_cast<uint32_t>(std::clamp<int64_t>(value, 0, std::numeric_limits<uint32_t>::max()));
-}
-
-}  // namespace
 
 engine::SessionCaller ToSessionCaller(const Principal& caller, bool is_operator) {
   return {.tenant = caller.tenant, .is_operator = is_operator};
@@ -46,7 +24,7 @@ engine::SessionParams FromProto(const v1::CreateSessionRequest& request,
                                .display_name = request.display_name(),
                                .salt = request.salt(),
                                .request_id = request.request_id()};
-  if (request.has_ttl()) params.ttl = FromProto(request.ttl());
+  if (request.has_ttl()) params.ttl = ToAbsl(request.ttl());
   return params;
 }
 
@@ -84,7 +62,7 @@ engine::SessionFork FromProto(const v1::ForkSessionRequest& request,
     constexpr uint32_t kMax = std::numeric_limits<int32_t>::max();
     fork.count = static_cast<int32_t>(std::min(request.count(), kMax));
   }
-  if (request.has_ttl()) fork.ttl = FromProto(request.ttl());
+  if (request.has_ttl()) fork.ttl = ToAbsl(request.ttl());
   return fork;
 }
 
