@@ -16,11 +16,14 @@ constexpr size_t kMostRequestIdBytes = 36;
 // The longest sleep of the housekeeper.
 constexpr absl::Duration kLongestWait = absl::Hours(1);
 
+// One text for a name that never existed, one that has expired, and one that the caller may not
+// use.
 absl::Status NotFound(std::string_view name) {
-  return absl::NotFoundError(absl::StrFormat("prefix \"%s\" is not known", name));
+  return absl::NotFoundError(
+      absl::StrFormat("prefix: there is no \"%s\" that the caller may use", name));
 }
 
-absl::Status Ended() { return absl::NotFoundError("the prefix ended before it was ready"); }
+absl::Status Ended() { return absl::NotFoundError("prefix: it ended before it was ready"); }
 
 absl::Status CheckExpiration(const PrefixExpiration& expiration, bool refresh_on_hit) {
   const auto* ttl = std::get_if<absl::Duration>(&expiration);
@@ -139,7 +142,7 @@ void PrefixRegistry::SetExpiration(PrefixRecord& record, const PrefixExpiration&
 
 absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done done) {
   if (!params.model.empty() && params.model != config_.model) {
-    return absl::NotFoundError(absl::StrFormat("model \"%s\" is not served here; want \"%s\"",
+    return absl::NotFoundError(absl::StrFormat("model: \"%s\" is not served here, \"%s\" is",
                                                params.model, config_.model));
   }
   RETURN_IF_ERROR(CheckDisplayName(params.display_name));
@@ -319,12 +322,11 @@ absl::StatusOr<PrefixRegistry::RecordPtr> PrefixRegistry::FindOwn(const PrefixCa
   ASSIGN_OR_RETURN(RecordPtr record, Find(caller, name));
   if (!record->IsOwnedBy(caller)) {
     return absl::PermissionDeniedError(
-        absl::StrFormat("prefix \"%s\": only its owner may do this", name));
+        absl::StrFormat("prefix: only the owner of \"%s\" and operators may do this", name));
   }
   if (!etag.empty() && etag != record->etag()) {
-    return absl::AbortedError(
-        absl::StrFormat("prefix \"%s\": its etag is \"%s\", not \"%s\": it was updated meanwhile",
-                        name, record->etag(), etag));
+    return absl::AbortedError(absl::StrFormat(
+        "etag: want \"%s\", got \"%s\": the prefix was updated meanwhile", record->etag(), etag));
   }
   return record;
 }
@@ -447,11 +449,11 @@ absl::StatusOr<std::shared_ptr<const PrefixContent>> PrefixRegistry::Resolve(
   ASSIGN_OR_RETURN(const RecordPtr record, Find({.tenant = std::string(tenant)}, name));
   if (record->state == PrefixState::kFailed) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("prefix \"%s\" could not be computed: %s", name, record->error.message()));
+        absl::StrFormat("prefix: \"%s\" could not be computed: %s", name, record->error.message()));
   }
   if (record->content == nullptr) {
     return absl::UnavailableError(
-        absl::StrFormat("prefix \"%s\" is still being tokenized: try again", name));
+        absl::StrFormat("prefix: \"%s\" is still being tokenized: try again", name));
   }
   return record->content;
 }

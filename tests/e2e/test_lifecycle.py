@@ -13,7 +13,8 @@ import harness
 from harness import Client, Server, Streamed, running
 
 PROMPT = "the thing in another hour"
-SERVICES = ["quire.v1.InferenceService", "quire.v1.TokenService", "quire.v1.ControlService", "quire.v1.TenantService"]
+SERVICES = ["quire.v1.InferenceService", "quire.v1.TokenService", "quire.v1.ControlService", "quire.v1.TenantService",
+            "quire.v1.PrefixService"]
 
 
 class ReadyTest(harness.TestCase):

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 
+#include "base/strings.h"
 #include "tests/testing/engine_harness.h"
 #include "tests/testing/fake_clock.h"
 
@@ -168,7 +169,8 @@ TEST_F(PrefixEngineTest, OnlyThoseWhoMayUseItSeeIt) {
   const std::string name = Create(params);
   const absl::Status unknown = prefixes().Get(Caller("x"), "prefixes/none").status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(Get(name, "x").status().code(), absl::StatusCode::kNotFound);
+  const absl::Status forbidden = Get(name, "x").status();
+  EXPECT_EQ(forbidden.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Code(*Run(Request("x", name, {1}))), absl::StatusCode::kNotFound);
   EXPECT_EQ(Code(*Run(Request("a", name, {1}))), absl::StatusCode::kOk);
   EXPECT_EQ(prefixes().Delete(Caller("x"), name, "").code(), absl::StatusCode::kNotFound);
@@ -184,7 +186,13 @@ TEST_F(PrefixEngineTest, OnlyThoseWhoMayUseItSeeIt) {
   PrefixUpdate update{.name = name, .etag = info.etag, .allowed_tenants = {{"*"}}};
   ASSERT_TRUE(prefixes().Update(Caller("owner"), update).ok());
   EXPECT_EQ(Code(*Run(Request("x", name, {1}))), absl::StatusCode::kOk);
-  EXPECT_EQ(prefixes().Update(Caller("owner"), update).status().code(), absl::StatusCode::kAborted);
+  const absl::Status updated = prefixes().Update(Caller("owner"), update).status();
+  EXPECT_EQ(updated.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(base::ToStd(updated.message()).substr(0, 6), "etag: ");
+  // What has ended has the text of what may not be used.
+  EXPECT_EQ(base::ToStd(forbidden.message()).substr(0, 8), "prefix: ");
+  ASSERT_TRUE(prefixes().Delete(Caller("owner"), name, "").ok());
+  EXPECT_EQ(Get(name, "owner").status(), forbidden);
 }
 
 TEST_F(PrefixEngineTest, OnlyTheOwnerMayReadItThroughAnAnswer) {
@@ -270,8 +278,10 @@ TEST_F(PrefixEngineTest, EndsWhenItsTimeHasPassed) {
   RunUntilIdle();
   EXPECT_EQ(Run(Request("owner", name, {1}))->summary().usage.prefix_tokens, 40);
   EXPECT_EQ(engine_->stats().blocks_pinned, 3);
+  const absl::Status forbidden = Get(name, "x").status();
   clock_.Advance(absl::Minutes(1));
   EXPECT_EQ(Get(name).status().code(), absl::StatusCode::kNotFound) << "before any timer";
+  EXPECT_EQ(Get(name).status(), forbidden);
   RunUntilIdle();
   EXPECT_EQ(engine_->stats().blocks_pinned, 0);
   EXPECT_EQ(engine_->stats().blocks_held, 0);
