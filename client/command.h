@@ -31,6 +31,7 @@ int RunGenerate(const Args& args, Interrupt& interrupt);
 int RunBatch(const Args& args, Interrupt& interrupt);
 int RunScore(const Args& args, Interrupt& interrupt);
 int RunChat(const Args& args, Interrupt& interrupt);
+int RunPrefix(const Args& args, Interrupt& interrupt);
 int RunSession(const Args& args, Interrupt& interrupt);
 int RunTokenize(const Args& args, Interrupt& interrupt);
 int RunModels(const Args& args, Interrupt& interrupt);

@@ -18,6 +18,7 @@
 #include "base/strings.h"
 #include "quire/v1/control_service.grpc.pb.h"
 #include "quire/v1/inference_service.grpc.pb.h"
+#include "quire/v1/prefix_service.grpc.pb.h"
 #include "quire/v1/session_service.grpc.pb.h"
 #include "quire/v1/tenant_service.grpc.pb.h"
 #include "quire/v1/token_service.grpc.pb.h"
@@ -97,6 +98,7 @@ struct Connection::Impl {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::InferenceService::Stub> inference;
   std::unique_ptr<v1::TokenService::Stub> tokens;
+  std::unique_ptr<v1::PrefixService::Stub> prefixes;
   std::unique_ptr<v1::SessionService::Stub> sessions;
   std::unique_ptr<v1::ControlService::Stub> control;
   std::unique_ptr<v1::TenantService::Stub> tenants;
@@ -274,6 +276,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Create(const ConnectionO
   impl->channel = grpc::CreateCustomChannel(options.server, credentials, arguments);
   impl->inference = v1::InferenceService::NewStub(impl->channel);
   impl->tokens = v1::TokenService::NewStub(impl->channel);
+  impl->prefixes = v1::PrefixService::NewStub(impl->channel);
   impl->sessions = v1::SessionService::NewStub(impl->channel);
   impl->control = v1::ControlService::NewStub(impl->channel);
   impl->tenants = v1::TenantService::NewStub(impl->channel);
@@ -379,6 +382,34 @@ absl::Status Connection::ForkSession(const v1::ForkSessionRequest& request,
 absl::Status Connection::CloseSession(const v1::CloseSessionRequest& request) {
   v1::CloseSessionResponse response;
   return impl_->Call(*impl_->sessions, &v1::SessionService::Stub::CloseSession, request, &response);
+}
+
+absl::Status Connection::CreatePrefix(const v1::CreatePrefixRequest& request, v1::Prefix* prefix) {
+  return impl_->Call(*impl_->prefixes, &v1::PrefixService::Stub::CreatePrefix, request, prefix,
+                     std::nullopt);
+}
+
+absl::Status Connection::GetPrefix(const v1::GetPrefixRequest& request, v1::Prefix* prefix) {
+  return impl_->Call(*impl_->prefixes, &v1::PrefixService::Stub::GetPrefix, request, prefix);
+}
+
+absl::Status Connection::UpdatePrefix(const v1::UpdatePrefixRequest& request, v1::Prefix* prefix) {
+  return impl_->Call(*impl_->prefixes, &v1::PrefixService::Stub::UpdatePrefix, request, prefix);
+}
+
+absl::Status Connection::WarmPrefix(const v1::WarmPrefixRequest& request, v1::Prefix* prefix) {
+  return impl_->Call(*impl_->prefixes, &v1::PrefixService::Stub::WarmPrefix, request, prefix,
+                     std::nullopt);
+}
+
+absl::Status Connection::ListPrefixes(const v1::ListPrefixesRequest& request,
+                                      v1::ListPrefixesResponse* response) {
+  return impl_->Call(*impl_->prefixes, &v1::PrefixService::Stub::ListPrefixes, request, response);
+}
+
+absl::Status Connection::DeletePrefix(const v1::DeletePrefixRequest& request) {
+  v1::DeletePrefixResponse response;
+  return impl_->Call(*impl_->prefixes, &v1::PrefixService::Stub::DeletePrefix, request, &response);
 }
 
 absl::StatusOr<std::string> Connection::CheckHealth(std::string_view service) {

@@ -15,6 +15,7 @@
 
 #include "quire/v1/control_service.pb.h"
 #include "quire/v1/inference_service.pb.h"
+#include "quire/v1/prefix_service.pb.h"
 #include "quire/v1/session_service.pb.h"
 #include "quire/v1/tenant_service.pb.h"
 #include "quire/v1/token_service.pb.h"
@@ -30,8 +31,8 @@ struct ConnectionOptions {
   std::string tls_key;
   std::string tls_server_name;  // name that the certificate must have; empty: `server`'s host
   std::string token_file;       // empty: environment variable QUIRE_TOKEN; neither: no token
-  // The timeout of each call. If it is absent, calls that generate or score have no timeout, and
-  // other calls have kUnaryTimeout.
+  // The timeout of each call. If it is absent, calls that compute have no timeout, and other calls
+  // have kUnaryTimeout.
   std::optional<absl::Duration> timeout;
 };
 
@@ -92,6 +93,14 @@ class Connection {
   absl::Status ForkSession(const v1::ForkSessionRequest& request,
                            v1::ForkSessionResponse* response);
   absl::Status CloseSession(const v1::CloseSessionRequest& request);
+  // CreatePrefix and WarmPrefix have no default timeout.
+  absl::Status CreatePrefix(const v1::CreatePrefixRequest& request, v1::Prefix* prefix);
+  absl::Status GetPrefix(const v1::GetPrefixRequest& request, v1::Prefix* prefix);
+  absl::Status ListPrefixes(const v1::ListPrefixesRequest& request,
+                            v1::ListPrefixesResponse* response);
+  absl::Status UpdatePrefix(const v1::UpdatePrefixRequest& request, v1::Prefix* prefix);
+  absl::Status DeletePrefix(const v1::DeletePrefixRequest& request);
+  absl::Status WarmPrefix(const v1::WarmPrefixRequest& request, v1::Prefix* prefix);
   // Returns "SERVING", "NOT_SERVING" or "UNKNOWN"; NotFound for a service that the server lacks.
   absl::StatusOr<std::string> CheckHealth(std::string_view service);
 

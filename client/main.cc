@@ -25,6 +25,8 @@ constexpr Command kCommands[] = {
     {"batch", "answer the requests of a file", RunBatch},
     {"chat", "talk with a chat model", RunChat},
     {"score", "log probabilities of given continuations of a prompt", RunScore},
+    {"prefix", "keep the start of prompts in the server's memory, for any number of requests",
+     RunPrefix},
     {"session", "keep a conversation's tokens on the server, and fork it", RunSession},
     {"tokenize", "turn text into tokens, and tokens into text", RunTokenize},
     {"models", "show the models that are served", RunModels},

@@ -76,4 +76,9 @@ absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
   return SetPromptOf(flags, given, request);
 }
 
+absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
+                       v1::CreatePrefixRequest* request) {
+  return SetPromptOf(flags, given, request);
+}
+
 }  // namespace quire::client

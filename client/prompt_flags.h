@@ -8,6 +8,7 @@
 
 #include "base/flags/flag_set.h"
 #include "quire/v1/inference_service.pb.h"
+#include "quire/v1/prefix_service.pb.h"
 #include "quire/v1/session_service.pb.h"
 
 namespace quire::client {
@@ -30,5 +31,7 @@ absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
                        v1::ScoreRequest* request);
 absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
                        v1::AppendToSessionRequest* request);
+absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
+                       v1::CreatePrefixRequest* request);
 
 }  // namespace quire::client
