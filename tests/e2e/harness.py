@@ -25,8 +25,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 import make_tiny_model
 from quire.v1 import (chat_pb2, control_service_pb2, control_service_pb2_grpc, inference_service_pb2,
-                      inference_service_pb2_grpc, session_service_pb2_grpc, tenant_service_pb2, tenant_service_pb2_grpc,
-                      token_service_pb2, token_service_pb2_grpc)
+                      inference_service_pb2_grpc, prefix_service_pb2_grpc, session_service_pb2_grpc,
+                      tenant_service_pb2, tenant_service_pb2_grpc, token_service_pb2, token_service_pb2_grpc)
 
 BIN = pathlib.Path(os.environ["QUIRE_BIN"])
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -206,6 +206,7 @@ class Client:
         self.metadata = [("authorization", f"Bearer {token}")] if token else []
         self.inference = inference_service_pb2_grpc.InferenceServiceStub(self.channel)
         self.tokens = token_service_pb2_grpc.TokenServiceStub(self.channel)
+        self.prefixes = prefix_service_pb2_grpc.PrefixServiceStub(self.channel)
         self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
         self.control = control_service_pb2_grpc.ControlServiceStub(self.channel)
         self.tenants = tenant_service_pb2_grpc.TenantServiceStub(self.channel)
@@ -303,9 +304,9 @@ _SECTIONS = {
 }
 
 
-def make_request(prompt, model=None, request_id=None, session=None, **options) -> pb.GenerateRequest:
+def make_request(prompt, model=None, request_id=None, session=None, prefix=None, **options) -> pb.GenerateRequest:
     """`prompt`: a text, a list of ids, a list of (role, content), or None. `options`: fields of any section."""
-    request = pb.GenerateRequest(model=model, request_id=request_id, session_name=session)
+    request = pb.GenerateRequest(model=model, request_id=request_id, session_name=session, prefix_name=prefix)
     if prompt is None:
         pass
     elif isinstance(prompt, str):
