@@ -12,12 +12,14 @@ import harness
 from harness import json_lines, run_cli
 
 PROMPT = "the thing in another hour"
+GROUPS = ("prefix", "session")  # whose second word is a command
 LETTERS = ",".join(str(id) for id in range(32, 90))
 
 
 class CliTest(harness.TestCase):
     def quire(self, *args, status=0, **kwargs):
-        shown = run_cli(args[0], "--server", self.server.address, *args[1:], **kwargs)
+        words = 2 if args[0] in GROUPS else 1
+        shown = run_cli(*args[:words], "--server", self.server.address, *args[words:], **kwargs)
         self.assertEqual(shown.returncode, status, shown.stderr)
         return shown
 
@@ -122,6 +124,48 @@ class CliTest(harness.TestCase):
         self.assertIn("NOT_FOUND", self.quire("health", "--service", "none", status=1).stderr)
         self.assertIn("NOT_FOUND", self.quire("models", "--model", "none", status=1).stderr)
 
+    def test_prefixes(self):
+        hostile = "rules\x1b[31m"
+        file = harness.SCRATCH / "rules.txt"
+        file.write_text(PROMPT)
+        name = self.quire("prefix", "create", "--prompt_file", str(file), "--display_name", hostile, "--ttl", "10m",
+                          "--allow", "bob", "--allow", "carol").stdout.strip()
+        self.assertRegex(name, "^prefixes/[a-z0-9]{26}$")
+        made = json.loads(self.quire("prefix", "get", name, "--json").stdout)
+        for form in (("--prompt_file", "-"), ("--token_ids", ",".join(map(str, self.client.tokenize(PROMPT))))):
+            same = json.loads(self.quire("prefix", "create", *form, "--salt", "s", "--json", text=PROMPT).stdout)
+            self.assertEqual(same["content_sha256"], made["content_sha256"], form)
+            self.quire("prefix", "delete", same["name"])
+        once = [self.quire("prefix", "create", "--prompt", PROMPT, "--request_id", "cli").stdout.strip() for _ in "ab"]
+        self.assertEqual(once[0], once[1])
+        self.quire("prefix", "delete", once[0])
+        shown = self.quire("generate", "--prefix", name, "--prompt", " and", "--max_tokens", "3", "--stats")
+        self.assertRegex(shown.stderr, r"\b[1-9]\d* tokens of the named prefix")
+        shown = self.quire("prefix", "get", name).stdout
+        for word in (name, "READY", "bob", "carol", "1, which did not compute"):
+            self.assertIn(word, shown)
+        for shown in (shown, self.quire("prefix", "list").stdout):
+            self.assertIn(name, shown)
+            self.assertIn("rules", shown)
+            self.assertNotIn("\x1b", shown)
+        self.assertEqual([json.loads(line)["name"] for line in self.quire("prefix", "list", "--json").stdout.splitlines()],
+                         [name])
+        made = json.loads(self.quire("prefix", "warm", name, "--json").stdout)
+        self.assertEqual((made["state"], made["display_name"]), ("STATE_READY", hostile))
+        self.assertIn("prefix.expire_time", self.quire("prefix", "update", name, "--expire_time", "2001-01-01T00:00:00Z",
+                                                       status=1).stderr)
+        changed = json.loads(self.quire("prefix", "update", name, "--ttl", "20m", "--allow_nobody", "--refresh_on_hit",
+                                        "--etag", made["etag"], "--json").stdout)
+        self.assertEqual((changed["ttl"], changed["refresh_on_hit"]), ("1200s", True))
+        self.assertNotIn("allowed_tenants", changed)
+        self.assertIn("ABORTED", self.quire("prefix", "delete", name, "--etag", made["etag"], status=1).stderr)
+        self.quire("prefix", "delete", name)
+        self.assertIn("NOT_FOUND", self.quire("prefix", "get", name, status=1).stderr)
+        self.quire("prefix", "delete", name, "--allow_missing")
+        begun = json.loads(self.quire("prefix", "create", "--prompt", PROMPT, "--wait=false", "--json").stdout)
+        self.assertIn("READY", self.quire("prefix", "warm", begun["name"]).stdout)
+        self.quire("prefix", "delete", begun["name"])
+
     def test_health_by_the_admin_port(self):
         admin = self.server.admin_address
         self.assertEqual(run_cli("health", "--admin", admin).stdout, "SERVING\n")
@@ -207,14 +251,14 @@ class CliTest(harness.TestCase):
 class UsageTest(unittest.TestCase):
     """Without a server."""
 
-    COMMANDS = ("generate", "chat", "session", "tokenize", "models", "stats", "top", "tenants", "health", "bench")
+    COMMANDS = ("generate", "chat", "prefix", "session", "tokenize", "models", "stats", "top", "tenants", "health", "bench")
 
     def test_help_for_all_and_each(self):
         everything = run_cli("--help")
         self.assertEqual(everything.returncode, 0)
         for command in self.COMMANDS:
             self.assertIn(command, everything.stdout)
-            shown = run_cli(command, "--help")
+            shown = run_cli(command, *(["create"] if command in GROUPS else []), "--help")
             self.assertEqual(shown.returncode, 0)
             self.assertIn("--server", shown.stdout)
             self.assertEqual(shown.stderr, "")
@@ -233,7 +277,13 @@ class UsageTest(unittest.TestCase):
                            (("health", "--tls_cert", "/nowhere"), "--tls_key"),
                            (("bench", "--rate", "1", "--concurrency", "1"), "--rate"),
                            (("bench", "--cancel_rate", "2"), "--cancel_rate"),
-                           (("tokenize",), "--text"), (("models", "all"), "all")]:
+                           (("tokenize",), "--text"), (("models", "all"), "all"), (("prefix",), "usage"),
+                           (("prefix", "make"), "usage"), (("prefix", "create"), "--prompt_file"),
+                           (("prefix", "create", "--text", "a"), "--prompt"), (("prefix", "get"), "name of a prefix"),
+                           (("prefix", "create", "--prompt", "a", "--ttl", "1m", "--expire_time", "x"), "one of --ttl"),
+                           (("prefix", "create", "--prompt", "a", "--expire_time", "soon"), "2030-01-31"),
+                           (("prefix", "update", "p"), "at least one of"),
+                           (("prefix", "update", "p", "--allow", "a", "--allow_nobody"), "one of --allow")]:
             with self.subTest(args=args):
                 shown = run_cli(*args)
                 self.assertEqual(shown.returncode, 2, shown.stderr)
