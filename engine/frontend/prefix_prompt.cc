@@ -93,7 +93,7 @@ absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPromptAfterPre
   const bool is_owner = prefix.tenant == params.sched.tenant;
   if (!is_owner && (params.output.echo || params.output.prompt_logprobs)) {
     return absl::PermissionDeniedError(
-        "output.echo and output.prompt_logprobs: only the owner of the prefix may read it");
+        "output: want neither echo nor prompt_logprobs: only the owner of a prefix may read it");
   }
   if (const TokenIds* ids = std::get_if<TokenIds>(&params.prompt)) {
     RETURN_IF_ERROR(CheckPromptLength(params, std::ssize(prefix.ids) + std::ssize(*ids)));

@@ -161,7 +161,9 @@ class PrefixesTest(harness.TestCase):
                                        lambda: self.bob.calls_by_name()[what](made.name))
             self.assertEqual(reason(error), "PREFIX_PERMISSION_DENIED", what)
         self.assert_status(grpc.StatusCode.PERMISSION_DENIED, lambda: self.bob.list_page(tenant="alice"))
-        self.assert_status(grpc.StatusCode.PERMISSION_DENIED, lambda: self.bob.generate([50], made.name, echo=True))
+        error = self.assert_status(grpc.StatusCode.PERMISSION_DENIED,
+                                   lambda: self.bob.generate([50], made.name, echo=True))
+        self.assertEqual(reason(error), "OUTPUT_PERMISSION_DENIED")
         self.alice.update(made.name, allowed_tenants=["carol"])
         self.assert_status(grpc.StatusCode.NOT_FOUND, lambda: self.bob.generate([50], made.name))
         self.assertEqual(self.carol.generate([50], made.name).usage.prefix_tokens, 40)
