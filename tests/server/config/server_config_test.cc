@@ -266,6 +266,10 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
 }
 
 TEST(ServerConfigTest, ThePinnedShareHasItsBounds) {
+  EXPECT_EQ(ParseOk({}).max_prefix_ttl, absl::Hours(24));
+  EXPECT_EQ(ParseOk({"--max_prefix_ttl", "60s"}).max_prefix_ttl, absl::Seconds(60));
+  EXPECT_FALSE(Parse({"--model", "m", "--max_prefix_ttl", "59s"}).ok());
+  EXPECT_FALSE(Parse({"--model", "m", "--max_prefix_ttl", "59999ms"}).ok());
   EXPECT_EQ(ParseOk({}).engine.max_pinned_share, 0.5);
   EXPECT_EQ(ParseOk({"--max_pinned_share", "1"}).engine.max_pinned_share, 1.0);
   EXPECT_FALSE(Parse({"--model", "m", "--max_pinned_share", "1.0001"}).ok());

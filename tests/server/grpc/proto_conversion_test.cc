@@ -196,6 +196,20 @@ TEST(ProtoConversionTest, RefusesCountsThatTheEngineCannotHold) {
   EXPECT_THAT(std::string(FromProto(request).status().message()), HasSubstr("sampling.n: want"));
 }
 
+TEST(ProtoConversionTest, TakesTheNameOfAPrefix) {
+  v1::GenerateRequest request = TextRequest();
+  EXPECT_EQ(FromProto(request)->prefix_name, "");
+  const std::string name = "prefixes/" + std::string(26, 'a');
+  request.set_prefix_name(name);
+  ASSERT_TRUE(FromProto(request).ok()) << FromProto(request).status();
+  EXPECT_EQ(FromProto(request)->prefix_name, name);
+  for (const std::string& other : {name + "a", std::string("prefixes/"), "P" + name.substr(1)}) {
+    request.set_prefix_name(other);
+    EXPECT_THAT(std::string(FromProto(request).status().message()),
+                ::testing::StartsWith("prefix_name: "));
+  }
+}
+
 TEST(ProtoConversionTest, AStreamedDeltaKeepsEverything) {
   engine::TokenDelta delta{.index = 2,
                            .text = "abc",
@@ -232,6 +246,7 @@ TEST(ProtoConversionTest, AUnaryAnswerHasItsSamplesInOrder) {
   engine::RequestSummary summary{.usage = {.prompt_tokens = 1,
                                            .completion_tokens = 2,
                                            .cached_tokens = 3,
+                                           .prefix_tokens = 6,
                                            .recomputed_tokens = 4,
                                            .num_preemptions = 5},
                                  .timings = {.queue = absl::Milliseconds(1),
@@ -247,6 +262,7 @@ TEST(ProtoConversionTest, AUnaryAnswerHasItsSamplesInOrder) {
   EXPECT_FALSE(out.completions(1).has_stop());
   EXPECT_EQ(out.usage().cached_tokens(), 3u);
   EXPECT_EQ(out.usage().recomputed_tokens(), 4u);
+  EXPECT_EQ(out.usage().prefix_tokens(), 6u);
   EXPECT_EQ(out.usage().num_preemptions(), 5u);
   EXPECT_DOUBLE_EQ(out.timings().queue_seconds(), 0.001);
   EXPECT_DOUBLE_EQ(out.timings().prefill_seconds(), 0.002);
