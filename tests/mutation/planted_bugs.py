@@ -205,6 +205,10 @@ bug("q20", "the ledger forgets what a prefix gave back", "[this, blocks = std::m
     "[this, blocks = std::move(blocks)] { if (!BUG) ledger_.Unpin(blocks); }", "prefix_test:SmallCacheTest.*")
 drop("q21", "the end of a prefix in computation does not end the computation",
      "if (request != nullptr) return host_.Cancel(request);")
+bug("PrefixForbiddenIsTold", "what may not be used is told from what does not exist", "if (!may) return NotFound(name);",
+    'if (BUG && !may && it != by_name_.end()) return absl::NotFoundError("prefix: not yours");\n'
+    "  if (!may) return NotFound(name);")
+bug("PrefixEtagIgnored", "an update ignores the etag", "if (!etag.empty() && etag", "if (!BUG && !etag.empty() && etag")
 bug, drop = source("engine/admission/cache_ledger.cc", "admission_test:CacheLedgerTest.*")
 bug("q22", "pins take what a live request may need", "if (largest > left) {", "if (!BUG && largest > left) {")
 drop("q23", "a lease is never given back", "ledger->needs_.erase(need_);")
@@ -606,6 +610,32 @@ bug("e14", "nothing is merged", "if (it == merged_.end())", "if (BUG || it == me
 bug, drop = source("server/grpc/proto_conversion.cc", "server_test")
 bug("e07", "fields of usage are swapped", "ToWireCount(usage.cached_tokens)",
     "ToWireCount(BUG ? usage.recomputed_tokens : usage.cached_tokens)")
+
+bug("PrefixTokensLost", "the tokens of a prefix are not told", "ToWireCount(usage.prefix_tokens)",
+    "ToWireCount(BUG ? 0 : usage.prefix_tokens)", "server_test:ProtoConversionTest.*")
+
+bug, drop = source("server/grpc/prefix_service.cc", "server_test:PrefixService*")
+bug("PrefixLeftBehind", "a call that ends before its answer leaves its prefix", "if (!may_retry) {",
+    "if (!BUG && !may_retry) {")
+bug("PrefixFailedIsFine", "a prefix that could not be computed is an answer", "if (status.ok() && info->state ==",
+    "if (!BUG && status.ok() && info->state ==")
+bug("PrefixPagesOfOthers", "a page token holds for every caller",
+    'call.caller_name().size(), ":", call.caller_name(),\n                     in.has_tenant()',
+    'BUG ? 0 : call.caller_name().size(), ":", BUG ? "" : call.caller_name(),\n                     in.has_tenant()')
+bug("PrefixMissingAnyError", "allow_missing hides every error", "if (!absl::IsNotFound(deleted) || !in.allow_missing())",
+    "if ((!BUG && !absl::IsNotFound(deleted)) || !in.allow_missing())")
+bug("PrefixPageTooLarge", "a page has any number of bytes", "num_bytes > kMaxPageBytes &&", "!BUG && num_bytes > kMaxPageBytes &&")
+bug("PrefixOperatorsNone", "operators are users", ".is_operator = CheckOperator(", ".is_operator = !BUG && CheckOperator(")
+
+bug, drop = source("server/grpc/prefix_conversion.cc", "server_test:PrefixConversionTest.*")
+bug("PrefixTtlShort", "a ttl is shorter than the shortest", "if (ttl >= kMinPrefixTtl &&", "if ((BUG || ttl >= kMinPrefixTtl) &&")
+bug("PrefixEndFar", "an expire_time is behind --max_prefix_ttl", "&& left <= limits.max_ttl)", "&& (BUG || left <= limits.max_ttl))")
+bug("PrefixMaskIgnored", "an update takes both ends", 'if (names("ttl") && names("expire_time")) {',
+    'if (!BUG && names("ttl") && names("expire_time")) {')
+
+bug, drop = source("server/grpc/page_tokens.cc", "server_test:PageTokensTest.*")
+bug("PageTokenForever", "a page token does not expire", "if (absl::ToUnixNanos(now) > content.expires) {",
+    "if (!BUG && absl::ToUnixNanos(now) > content.expires) {")
 
 bug, drop = source("server/grpc/generate_service.cc", "server_test:GenerateTest.*")
 drop("e11", "a call's deadline is not passed on", "params.deadline = DeadlineOf(context_);")
