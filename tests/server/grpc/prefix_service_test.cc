@@ -171,6 +171,11 @@ TEST_F(PrefixServiceTest, AMissingPrefixMayBeDeleted) {
   EXPECT_EQ(client_.DeletePrefix(request, kAlice).status.code(), absl::StatusCode::kNotFound);
   request.set_allow_missing(true);
   EXPECT_TRUE(client_.DeletePrefix(request, kAlice).status.ok());
+  // Other errors stay errors.
+  v1::CreatePrefixRequest everybodys = Text("everybody's");
+  everybodys.add_allowed_tenants("*");
+  request.set_name(Create(everybodys, kAlice));
+  EXPECT_EQ(client_.DeletePrefix(request, kBob).status.code(), absl::StatusCode::kPermissionDenied);
 }
 
 TEST_F(PrefixServiceTest, HostileNamesAreRefused) {
