@@ -308,8 +308,9 @@ TEST(ReflectionTest, AnswersTheOtherQuestions) {
   RpcClient client(server.grpc->address());
   ServerReflectionRequest request;
   request.set_file_by_filename("quire/v1/inference_service.proto");
+  // Itself and the files that it imports: chat.proto, status.proto, and any.proto by the latter.
   EXPECT_EQ(client.Reflect("v1", request).file_descriptor_response().file_descriptor_proto_size(),
-            2);
+            4);
   request.set_file_by_filename("none.proto");
   EXPECT_EQ(client.Reflect("v1", request).error_response().error_code(), 5);  // NOT_FOUND
   request.set_file_containing_symbol("quire.v1.Nothing");
