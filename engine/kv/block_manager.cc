@@ -52,7 +52,7 @@ int64_t MostBlocks(int32_t block_size, int64_t prompt_len, int64_t num_new, int3
 BlockManager::BlockManager(const BlockManagerConfig& config)
     : config_(config),
       block_size_(config.block_size),
-      store_(config.num_blocks, config.block_size, WindowSizes(config)) {
+      store_(config.num_blocks, config.block_size, WindowSizes(config), config.eviction) {
   for (const KvWindow& window : config.windows) {
     QUIRE_CHECK(!window.pattern.sees_all() && config.max_step_tokens > 0 &&
                 window.num_blocks >= WindowBlocksPerSequence(window.pattern, config))
@@ -84,8 +84,8 @@ BlockManager::Held& BlockManager::Insert(SequenceId id) {
   return sequences_.insert(std::move(node)).position->second;
 }
 
-void BlockManager::BeginStep(int64_t step) {
-  store_.BeginStep(step);
+void BlockManager::BeginStep(int64_t step, absl::Time now) {
+  store_.BeginStep(step, absl::ToUnixMillis(now));
   store_.cache().Sweep(kSweptPerStep);
 }
 
@@ -149,6 +149,7 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   held.root = AcquireRoot(root_key, on, &pinned);
   held.num_base_blocks = pinned == nullptr ? 0 : pinned->num_whole(block_size_);
   held.access = access;
+  held.use = {};
   held.num_committed = 0;
   held.start_step = store_.step();
   held.copy_step = -1;
@@ -160,6 +161,9 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
 
   // The last token is not looked up. It is always computed, because its logits are needed.
   PrefixCache::Match match = Match(held.root, tokens.first(tokens.size() - 1), pinned);
+  if (access.write) {
+    held.use = store_.cache().BeginUse(held.root, tokens, matched_, store_.now_ms());
+  }
   if (!allow_copy) match.partial_block = -1;
   if (store_.num_windows() > 0) TrimToWindows(match);
   const int64_t num_whole = int64_t{match.num_whole} * block_size_;
@@ -338,16 +342,19 @@ bool BlockManager::TryFork(SequenceId parent_id, SequenceId child_id) {
   child.root = parent.root;
   child.num_base_blocks = parent.num_base_blocks;
   child.access = parent.access;
+  child.use = parent.use;
+  child.use.is_first = false;
   child.num_committed = parent.num_committed;
   child.start_step = -1;
   child.copy_step = -1;
   return true;
 }
 
-void BlockManager::Release(SequenceId id) {
+void BlockManager::Release(SequenceId id, const CacheUseEnd& end) {
   Held& held = Find(id);
   TakeBackCopies(held);
   const bool untouched = store_.building() && held.start_step == store_.step();
+  if (!untouched) store_.cache().EndUse(held.use, end, held.table.blocks(), store_.now_ms());
   held.table.Clear(store_, /*in_flight=*/!untouched);
   for (size_t w = 0; w < store_.num_windows(); ++w) {
     store_.Unreserve(w, WindowDemand(w, held.num_reserved), /*in_flight=*/!untouched);

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/time/time.h"
+
 #include "base/math.h"
 #include "engine/kv/block_store.h"
 #include "engine/kv/block_table.h"
@@ -34,6 +36,7 @@ struct BlockManagerConfig {
   int64_t max_step_tokens = 0;
   // 1: a step is built while the previous step is in flight. Used only with windows.
   int32_t pipeline_depth = 0;
+  EvictionPolicy eviction = EvictionPolicy::kReuse;
 };
 
 // Returns the most blocks of a window that one sequence can need at once.
@@ -157,7 +160,9 @@ class BlockManager {
 
   // --- Within a step: between BeginStep and EndStep.
 
-  void BeginStep(int64_t step);
+  // `now` is a time of a clock that does not go back. The prefix cache learns from it how soon
+  // blocks are used again.
+  void BeginStep(int64_t step, absl::Time now = absl::UnixEpoch());
 
   struct StartResult {
     int64_t num_cached = 0;  // leading tokens that need not be computed; at most tokens.size() - 1
@@ -233,8 +238,9 @@ class BlockManager {
   bool IsPinned(PinId pin) const { return pins_.contains(pin); }
 
   // Releases everything that the sequence holds. Listed blocks stay cached. The copies and shifts
-  // of the sequence in the step being built are taken back.
-  void Release(SequenceId id);
+  // of the sequence in the step being built are taken back. `end` tells the prefix cache how the
+  // sequence used its blocks. A sequence that started in the step being built has not used them.
+  void Release(SequenceId id, const CacheUseEnd& end = {});
 
   // Releases the sequence and removes its blocks from the cache. The removal begins at the last
   // block and stops at a block that another sequence holds or continues.
@@ -280,6 +286,7 @@ class BlockManager {
     // sequence runs.
     int64_t num_base_blocks = 0;
     CacheAccess access;
+    CacheUse use;
     int64_t num_committed = 0;
     int64_t num_reserved = 0;  // tokens that have reserved places in the windows
     int64_t start_step = -1;   // the step in which the sequence started

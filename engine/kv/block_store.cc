@@ -8,8 +8,8 @@
 namespace quire::engine {
 
 BlockStore::BlockStore(int32_t num_blocks, int32_t block_size,
-                       std::span<const int32_t> window_blocks)
-    : pool_(num_blocks), cache_(num_blocks, block_size) {
+                       std::span<const int32_t> window_blocks, EvictionPolicy policy)
+    : pool_(num_blocks), cache_(num_blocks, block_size, PrefixCache::kMaxCompared, policy) {
   for (const int32_t count : window_blocks) windows_.emplace_back(count, num_blocks);
   for (Holds& holds : holds_) {
     holds.handles.reserve(num_blocks);
@@ -28,7 +28,7 @@ int32_t BlockStore::Take() {
 }
 
 int32_t BlockStore::TakeCached() {
-  const int32_t block = cache_.Evict();
+  const int32_t block = cache_.Evict(now_ms_);
   if (block < 0) return -1;
   pool_.TakeEvicted(block);
   for (WindowBlocks& window : windows_) window.Detach(block);
@@ -43,7 +43,7 @@ bool BlockStore::FreeCached() {
 }
 
 void BlockStore::Hold(int32_t block) {
-  if (pool_.AddTableRef(block)) cache_.MarkHeld(block);
+  if (pool_.AddTableRef(block)) cache_.MarkHeld(block, now_ms_);
 }
 
 void BlockStore::Pin(int32_t block) {
@@ -72,7 +72,7 @@ void BlockStore::Drop(int32_t block, bool in_flight) {
 
 void BlockStore::Unheld(int32_t block) {
   if (pool_.listed(block)) {
-    cache_.MarkUnheld(block, step_);
+    cache_.MarkUnheld(block, now_ms_);
   } else {
     for (WindowBlocks& window : windows_) window.Detach(block);
   }
@@ -97,7 +97,7 @@ void BlockStore::Unreserve(size_t w, int64_t num_blocks, bool in_flight) {
 
 void BlockStore::HoldSource(int32_t block) {
   QUIRE_CHECK(building_) << "copies belong to a step";
-  if (pool_.AddHandleRef(block)) cache_.MarkHeld(block);
+  if (pool_.AddHandleRef(block)) cache_.MarkHeld(block, now_ms_);
   Holds& holds = HoldsOf(step_);
   holds.handles.push_back(block);
   for (size_t w = 0; w < windows_.size(); ++w) {
@@ -144,12 +144,13 @@ void BlockStore::Unlist(int32_t block) {
   pool_.SetListed(block, false);
 }
 
-void BlockStore::BeginStep(int64_t step) {
+void BlockStore::BeginStep(int64_t step, int64_t now_ms) {
   QUIRE_CHECK(!building_ && step == submitted_ + 1) << "step " << step << " after " << submitted_;
   QUIRE_CHECK(step - completed_ <= 2)
       << "steps " << completed_ + 1 << " .. " << submitted_ << " are in flight";
   building_ = true;
   step_ = step;
+  now_ms_ = std::max(now_ms_, now_ms);
 }
 
 void BlockStore::EndStep(bool submitted) {

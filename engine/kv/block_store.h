@@ -21,7 +21,8 @@ namespace quire::engine {
 class BlockStore {
  public:
   // `window_blocks`: the number of blocks of each window.
-  BlockStore(int32_t num_blocks, int32_t block_size, std::span<const int32_t> window_blocks = {});
+  BlockStore(int32_t num_blocks, int32_t block_size, std::span<const int32_t> window_blocks = {},
+             EvictionPolicy policy = EvictionPolicy::kReuse);
 
   const BlockPool& pool() const { return pool_; }
   PrefixCache& cache() { return cache_; }
@@ -77,12 +78,13 @@ class BlockStore {
   void Unlist(int32_t block);
 
   // A step's number is one more than that of the last submitted step. A step may be built while
-  // that one is in flight.
-  void BeginStep(int64_t step);
+  // that one is in flight. `now_ms` is the time for the prefix cache until the next step begins.
+  void BeginStep(int64_t step, int64_t now_ms = 0);
   void EndStep(bool submitted);
   void CompleteStep(int64_t step);
   bool building() const { return building_; }
   int64_t step() const { return step_; }  // the step begun last
+  int64_t now_ms() const { return now_ms_; }
 
   void CheckInvariants() const;
   // The number of handles that hold each block, for BlockManager::CheckInvariants.
@@ -112,6 +114,7 @@ class BlockStore {
   std::vector<WindowBlocks> windows_;
   bool building_ = false;
   int64_t step_ = 0;
+  int64_t now_ms_ = 0;
   int64_t submitted_ = 0;  // the last submitted step
   int64_t completed_ = 0;  // the last completed step; later ones, up to submitted_, are in flight
   std::array<Holds, 2> holds_;

@@ -6,13 +6,17 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/math.h"
 
 namespace quire::engine {
 
-PrefixCache::PrefixCache(int32_t num_blocks, int32_t block_size, int32_t max_compared)
+PrefixCache::PrefixCache(int32_t num_blocks, int32_t block_size, int32_t max_compared,
+                         EvictionPolicy policy)
     : block_size_(block_size),
       max_compared_(max_compared),
-      evictable_(num_blocks),
+      policy_(policy),
+      classes_(num_blocks),
+      evictable_(num_blocks, ReuseClasses::kNumClasses),
       nodes_(num_blocks),
       tokens_(int64_t{num_blocks} * block_size) {
   QUIRE_CHECK(block_size > 0) << "block_size " << block_size;
@@ -101,14 +105,13 @@ void PrefixCache::List(int32_t block, RootId root, int32_t parent,
   node.root = root;
   ++node.generation;
   node.num_children = 0;
+  node.num_uses = 0;
   node.held = true;
   if (parent < 0) {
-    node.first_position = roots_.base_tokens(root);
     roots_.AddRef(root);
   } else {
     QUIRE_CHECK(nodes_[parent].num_tokens == block_size_ && nodes_[parent].held)
         << "parent " << parent << " of block " << block;
-    node.first_position = nodes_[parent].first_position + block_size_;
     ++nodes_[parent].num_children;
   }
   tokens_[int64_t{block} * block_size_] = tokens[0];
@@ -124,6 +127,7 @@ void PrefixCache::Append(int32_t block, std::span<const int32_t> tokens) {
   node.num_tokens += static_cast<int32_t>(tokens.size());
   if (node.num_tokens < block_size_ || tokens.empty()) return;
   node.hash = Chain(HashOf(node.parent), Tokens(block));
+  node.num_uses = classes_.UsesOf(node.hash);
   LinkWhole(block);
 }
 
@@ -141,37 +145,85 @@ void PrefixCache::Unlist(int32_t block) {
   }
   Node& parent = nodes_[node.parent.index];
   QUIRE_CHECK(parent.generation == node.parent.generation) << "block " << block << " is an orphan";
-  if (--parent.num_children == 0 && !parent.held) Enqueue(node.parent.index);
+  if (--parent.num_children > 0 || parent.held) return;
+  // A path is evicted to its beginning before the next path loses a block.
+  Enqueue(node.parent.index, EvictionQueue::End::kFirst);
 }
 
-void PrefixCache::Enqueue(int32_t block) {
-  const Node& node = nodes_[block];
-  if (roots_.dead(node.root)) {
-    evictable_.Push(block, std::numeric_limits<int64_t>::min());
-    return;
+CacheUse PrefixCache::BeginUse(RootId root, std::span<const int32_t> tokens,
+                               std::span<const int32_t> whole, int64_t now_ms) {
+  if (policy_ == EvictionPolicy::kRecency) return {};
+  hashes_.clear();
+  for (const int32_t block : whole) hashes_.push_back(nodes_[block].hash);
+  // The chain of a root on a prefix begins after the blocks of the prefix.
+  const bool begins = std::ssize(whole) * block_size_ <= roots_.base_tokens(root);
+  ChainHash parent = begins ? roots_.hash(root) : hashes_.back();
+  for (size_t begin = whole.size() * block_size_; begin + block_size_ <= tokens.size();
+       begin += block_size_) {
+    hashes_.push_back(parent = Chain(parent, tokens.subspan(begin, block_size_)));
   }
-  const int64_t work = node.num_tokens * (kBonusPositions + node.first_position);
-  evictable_.Push(block,
-                  node.unheld_since + kEvictionBonusSteps * work / (kBonusPositions * block_size_));
+  return classes_.Begin(hashes_, std::ssize(whole), base::CeilDiv(std::ssize(tokens), block_size_),
+                        now_ms);
 }
 
-void PrefixCache::MarkUnheld(int32_t block, int64_t step) {
+void PrefixCache::EndUse(const CacheUse& use, const CacheUseEnd& end,
+                         std::span<const int32_t> table, int64_t now_ms) {
+  if (policy_ == EvictionPolicy::kRecency) return;
+  const auto use_class = static_cast<uint8_t>(classes_.End(use, end, now_ms));
+  const bool counts = use.is_first && !end.comes_back;
+  for (const int32_t block : table) {
+    if (!IsListed(block)) continue;
+    Node& node = nodes_[block];
+    node.use_class = use_class;
+    if (counts && node.num_uses < UINT8_MAX) ++node.num_uses;
+  }
+}
+
+int32_t PrefixCache::ReuseClassOf(const Node& node) const {
+  if (policy_ == EvictionPolicy::kRecency) return 0;
+  if (node.use_class == ReuseClasses::kComingBack) return node.use_class;
+  if (node.num_tokens < block_size_) return ReuseClasses::kPartial;
+  if (node.num_uses >= ReuseClasses::kHotUses) return ReuseClasses::HotClass(node.num_uses);
+  return node.use_class;
+}
+
+void PrefixCache::Enqueue(int32_t block, EvictionQueue::End end) {
+  const Node& node = nodes_[block];
+  const int32_t reuse_class =
+      roots_.dead(node.root) ? ReuseClasses::kDead : int32_t{node.reuse_class};
+  evictable_.Push(block, reuse_class, node.unheld_since_ms, end);
+}
+
+void PrefixCache::MarkUnheld(int32_t block, int64_t now_ms) {
   Node& node = nodes_[block];
   QUIRE_CHECK(IsListed(block) && node.held) << "block " << block;
   node.held = false;
-  node.unheld_since = step;
-  if (node.num_children == 0) Enqueue(block);
+  node.unheld_since_ms = now_ms;
+  node.reuse_class = static_cast<uint8_t>(ReuseClassOf(node));
+  evictable_.Advance(now_ms);
+  if (node.num_children == 0) Enqueue(block, EvictionQueue::End::kLast);
 }
 
-void PrefixCache::MarkHeld(int32_t block) {
-  QUIRE_CHECK(IsListed(block) && !nodes_[block].held) << "block " << block;
-  nodes_[block].held = true;
+void PrefixCache::MarkHeld(int32_t block, int64_t now_ms) {
+  Node& node = nodes_[block];
+  QUIRE_CHECK(IsListed(block) && !node.held) << "block " << block;
+  node.held = true;
+  if (ReuseClasses::IsCounted(node.reuse_class)) {
+    classes_.NoteReturn(node.reuse_class, now_ms - node.unheld_since_ms);
+  }
   if (evictable_.Contains(block)) evictable_.Remove(block);
 }
 
-int32_t PrefixCache::Evict() {
-  const int32_t block = evictable_.Pop();
-  if (block >= 0) Unlist(block);
+int32_t PrefixCache::Evict(int64_t now_ms) {
+  evictable_.Advance(now_ms);
+  const int32_t block = evictable_.Pop(classes_.ranks());
+  if (block < 0) return -1;
+  const Node& node = nodes_[block];
+  if (ReuseClasses::IsCounted(node.reuse_class)) {
+    classes_.NoteEviction(node.reuse_class, now_ms - node.unheld_since_ms);
+  }
+  if (node.num_tokens == block_size_) classes_.RememberUses(node.hash, node.num_uses);
+  Unlist(block);
   return block;
 }
 
@@ -185,7 +237,7 @@ void PrefixCache::Sweep(int32_t at_most) {
     next_to_sweep_ = block + 1 < std::ssize(nodes_) ? block + 1 : 0;
     if (!evictable_.Contains(block) || !roots_.dead(nodes_[block].root)) continue;
     evictable_.Remove(block);
-    Enqueue(block);
+    Enqueue(block, EvictionQueue::End::kLast);
   }
 }
 

@@ -10,12 +10,16 @@
 
 #include "engine/kv/cache_roots.h"
 #include "engine/kv/eviction_queue.h"
+#include "engine/kv/reuse_classes.h"
 
 namespace quire::engine {
 
 // Names the way in which Find() identifies a whole block. Clients see this name and may compare it
 // across servers.
 inline constexpr std::string_view kHashScheme = "xxh3-128, chained, verified by tokens";
+
+// The order in which a PrefixCache evicts blocks; see there.
+enum class EvictionPolicy : uint8_t { kReuse, kRecency };
 
 // Each listed block is a node with 1 .. block_size committed tokens. They follow the tokens of the
 // node's parent, which is a whole (full) block or a root. A whole block is found by a hash chained
@@ -24,24 +28,20 @@ inline constexpr std::string_view kHashScheme = "xxh3-128, chained, verified by 
 // same tokens. For partial matches any node, whole or not, is found by (parent, first token).
 //
 // A node is held or not (MarkHeld, MarkUnheld). The parent of a held node is held. Nodes that are
-// not held are evicted, leaves first, in ascending order of a value. The value is the step in which
-// the node was last held, plus a small bonus for the work of computing the node again. For a whole
-// block at the front of a sequence the bonus is kEvictionBonusSteps steps. It grows by as much
-// again for each kBonusPositions tokens before the block, because attention reads those tokens. A
-// block that is not full has a smaller bonus. So a block outlives only blocks of about its own age.
-// Leaves under a dead root (see CacheRoots) are evicted before all others.
+// not held are evicted, leaves first. Which leaf is next follows from the policy: with kReuse the
+// leaf whose use again is least due (ReuseClasses), with kRecency the leaf that was used least
+// recently, to a slot of the EvictionQueue. Leaves under a dead root (see CacheRoots) come first.
 //
-// Cost: Find is O(tokens); List, Append, MarkHeld, MarkUnheld and Evict O(log blocks). Nothing but
-// roots is allocated after construction. BlockPool counts references. Not thread-safe.
+// Cost: Find and BeginUse are O(tokens); List, Append, MarkHeld, MarkUnheld and Evict O(1). Nothing
+// but roots is allocated after construction. BlockPool counts references. Not thread-safe.
 class PrefixCache {
  public:
-  static constexpr int64_t kEvictionBonusSteps = 4;
-  static constexpr int64_t kBonusPositions = 8192;
   static constexpr int32_t kMaxCompared = 8;
 
   // To find the best partial match, Find looks at nodes with the right parent and first token. It
   // compares the tokens of at most `max_compared` of these, the most recently used ones first.
-  PrefixCache(int32_t num_blocks, int32_t block_size, int32_t max_compared = kMaxCompared);
+  PrefixCache(int32_t num_blocks, int32_t block_size, int32_t max_compared = kMaxCompared,
+              EvictionPolicy policy = EvictionPolicy::kReuse);
 
   CacheRoots& roots() { return roots_; }
   const CacheRoots& roots() const { return roots_; }
@@ -67,17 +67,28 @@ class PrefixCache {
   void Unlist(int32_t block);
 
   bool IsListed(int32_t block) const { return nodes_[block].num_tokens > 0; }
+  // The class of a block that is not held; see ReuseClasses.
+  int32_t reuse_class(int32_t block) const { return nodes_[block].reuse_class; }
   bool IsLeaf(int32_t block) const { return nodes_[block].num_children == 0; }
   std::span<const int32_t> Tokens(int32_t block) const {
     return {tokens_.data() + int64_t{block} * block_size_,
             static_cast<size_t>(nodes_[block].num_tokens)};
   }
 
-  // `step` is the step in which the last holder dropped the block.
-  void MarkUnheld(int32_t block, int64_t step);
-  void MarkHeld(int32_t block);
+  // A request with the prompt `tokens` begins to use the cache, of which Find() gave it the blocks
+  // `whole`. `now_ms`: see ReuseClasses.
+  CacheUse BeginUse(RootId root, std::span<const int32_t> tokens, std::span<const int32_t> whole,
+                    int64_t now_ms);
+  // The request stops to use the cache, whose blocks it then releases. `table` has these blocks;
+  // those that are not listed are passed over.
+  void EndUse(const CacheUse& use, const CacheUseEnd& end, std::span<const int32_t> table,
+              int64_t now_ms);
+
+  // `now_ms` is the time at which the last holder dropped the block, or the first one held it.
+  void MarkUnheld(int32_t block, int64_t now_ms);
+  void MarkHeld(int32_t block, int64_t now_ms);
   // Unlists and returns the next leaf that nobody holds. Returns -1 when there is none.
-  int32_t Evict();
+  int32_t Evict(int64_t now_ms);
 
   // Ends a prefix of roots(), so that the roots on it die. Sweep() then moves their leaves to the
   // front of the order of eviction. It looks at no more than `at_most` blocks in one call.
@@ -109,10 +120,12 @@ class PrefixCache {
     NodeKey parent;
     uint32_t generation = 0;  // differs each time the block is listed anew
     RootId root = -1;
-    int64_t first_position = 0;
     ChainHash hash;  // set for whole blocks only
     bool held = true;
-    int64_t unheld_since = 0;  // the step in which the last holder dropped the block
+    uint8_t num_uses = 0;         // by requests that have ended
+    uint8_t use_class = 0;        // of the request that used the block last
+    uint8_t reuse_class = 0;      // of the block, while it is not held
+    int64_t unheld_since_ms = 0;  // the time at which the last holder dropped the block
     // Links of the two hash indices.
     int32_t next_child = -1;
     int32_t previous_child = -1;
@@ -133,16 +146,20 @@ class PrefixCache {
   void UnlinkChild(int32_t block);
   void LinkWhole(int32_t block);
   void UnlinkWhole(int32_t block);
-  void Enqueue(int32_t block);
+  void Enqueue(int32_t block, EvictionQueue::End end);
+  int32_t ReuseClassOf(const Node& node) const;
   void CheckTree() const;
   void CheckNode(int32_t block, bool listed, bool held) const;
 
   const int32_t block_size_;
   const int32_t max_compared_;
+  const EvictionPolicy policy_;
   CacheRoots roots_;
-  EvictionQueue evictable_;      // the leaves that nobody holds
-  std::vector<Node> nodes_;      // by block
-  std::vector<int32_t> tokens_;  // [num_blocks, block_size]
+  ReuseClasses classes_;
+  EvictionQueue evictable_;        // the leaves that nobody holds
+  std::vector<ChainHash> hashes_;  // of a prompt; kept for its capacity
+  std::vector<Node> nodes_;        // by block
+  std::vector<int32_t> tokens_;    // [num_blocks, block_size]
   int32_t next_to_sweep_ = 0;
   int32_t num_to_sweep_ = 0;
   size_t mask_ = 0;  // buckets - 1

@@ -200,7 +200,7 @@ FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause caus
     if (state.is_void) {
       blocks_.ReleaseUnlisted(id);
     } else {
-      blocks_.Release(id);
+      blocks_.Release(id, {.num_generated = state.sequence->num_generated()});
     }
     AddPlaces(state, -state.num_samples());
     running_.erase(std::ranges::find(running_, &state));

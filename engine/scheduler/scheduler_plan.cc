@@ -50,7 +50,7 @@ StepPlan Scheduler::Schedule(absl::Time now) {
   DropEnded(now);
   waiting_->Rise(now);
   ForgetEnded();
-  blocks_.BeginStep(plan.step);
+  blocks_.BeginStep(plan.step, now);
   Budget budget{.tokens = config_.max_num_batched_tokens, .logit_rows = config_.max_logit_rows};
   PlanDecodes(now, budget, plan);
   if (!plan.empty() && config_.prefill_limit) {
@@ -276,7 +276,7 @@ Scheduler::State* Scheduler::PickVictim(const State& served) const {
 }
 
 void Scheduler::Preempt(State& victim) {
-  blocks_.Release(victim.sequence->id);
+  blocks_.Release(victim.sequence->id, {.comes_back = true});
   AddPlaces(victim, -victim.num_samples());
   running_.erase(std::ranges::find(running_, &victim));
   waiting_->Add(victim);

@@ -266,19 +266,33 @@ bug("b61", "layers with other heads use the plan of the first", ".heads = key.he
     ".heads = BUG ? plans_.begin()->first.heads : key.heads,")
 
 bug, drop = source("engine/kv/prefix_cache.cc", "kv_test")
-bug("q10", "a block behind a prefix counts as near the start", "roots_.base_tokens(root);",
-    "BUG ? 0 : roots_.base_tokens(root);")
-bug("q11", "what followed an ended prefix is as good as the rest", "if (roots_.dead(node.root)) {",
-    "if (!BUG && roots_.dead(node.root)) {")
+bug("q11", "what followed an ended prefix is as good as the rest", "roots_.dead(node.root) ? ReuseClasses","
+    "!BUG && roots_.dead(node.root) ? ReuseClasses")
 bug("q12", "leaves of a dead root keep their places", "!roots_.dead(nodes_[block].root)) continue;",
     "BUG || !roots_.dead(nodes_[block].root)) continue;")
-drop("m12", "eviction forgets how old a block is", "node.unheld_since = step;")
-bug("m13", "eviction forgets what a block cost", "kEvictionBonusSteps * work", "(BUG ? 0 : kEvictionBonusSteps) * work")
-bug("m15", "a parent is evicted before its child", "if (node.num_children == 0) Enqueue(block);",
-    "if (BUG || node.num_children == 0) Enqueue(block);")
+drop("m12", "eviction forgets how old a block is", "node.unheld_since_ms = now_ms;")
+drop("m13", "a block that was hot is not hot again", "node.num_uses = classes_.UsesOf(node.hash);")
+bug("m15", "a parent is evicted before its child", "if (node.num_children == 0) Enqueue(block,",
+    "if (BUG || node.num_children == 0) Enqueue(block,")
+bug("m28", "uses of preempted requests make a block hot", "use.is_first && !end.comes_back",
+    "use.is_first && (BUG || !end.comes_back)")
+bug("m29", "a path loses its blocks between those of others", "EvictionQueue::End::kFirst);",
+    "BUG ? EvictionQueue::End::kLast : EvictionQueue::End::kFirst);")
 bug("m21", "a partial match does not move to the front",
     ("match.partial_tokens = matched;", "if (match.partial_block >= 0) {"),
     "if (!BUG && match.partial_block >= 0) {")
+
+bug, drop = source("engine/kv/reuse_classes.cc", "kv_test")
+bug("m30", "a return counts for the class of the new request, GhostWrongClass", "CountReturn(ghost.reuse_class, BucketOf(",
+    "CountReturn(BUG ? 0 : ghost.reuse_class, BucketOf(")
+bug("m37", "a prompt is continued only by its last block", "(num_whole - num_known) / 4", "(BUG ? 0 : num_whole - num_known) / 4")
+drop("m31", "a request that starts again returns again", "ghost.is_awaited = false;")
+bug("m32", "ghosts that were continued are still awaited", "ghost.is_awaited ? 1 : 0", "ghost.is_awaited || BUG ? 1 : 0")
+bug("m33", "forks leave ghosts", "if (use.is_first) {", "if (use.is_first || BUG) {")
+
+bug, drop = source("engine/kv/eviction_queue.cc", "kv_test")
+drop("m34", "blocks of old slots are taken for new ones", "Retire(s);")
+bug("m35", "a batch never ends", "--num_left_;", "if (!BUG) --num_left_;")
 
 # --- The scheduler.
 

@@ -27,8 +27,9 @@ class NaiveCache {
     Tokens tokens;
     bool held = true;
     int64_t unheld_since = 0;
-    int64_t used = 0;             // clock_ when the node was listed or last found in part
-    int64_t evictable_since = 0;  // clock_ when the node became evictable; 0: not evictable
+    int64_t used = 0;  // clock_ when the node was listed or last found in part
+    // clock_ when the node became evictable; negative if its last child left; 0: not evictable
+    int64_t evictable_since = 0;
   };
 
   NaiveCache(int32_t num_blocks, int32_t block_size, int32_t max_compared)
@@ -105,39 +106,35 @@ class NaiveCache {
   }
   void Unlist(int32_t block) {
     nodes_[block].reset();
-    Update();
+    Update(/*child_left=*/true);
   }
-  void Hold(int32_t block, bool held, int64_t step) {
+  void Hold(int32_t block, bool held, int64_t now_ms) {
     nodes_[block]->held = held;
-    nodes_[block]->unheld_since = step;
+    nodes_[block]->unheld_since = now_ms;
     Update();
   }
+  // Nodes are evicted by the slot in which they were held last.
   int32_t Evict() {
     std::vector<int32_t> evictable =
-        Blocks([](int32_t, const Node& node) { return node.evictable_since > 0; });
+        Blocks([](int32_t, const Node& node) { return node.evictable_since != 0; });
     if (evictable.empty()) return -1;
-    const int32_t block = *std::ranges::min_element(
-        evictable, {}, [&](int32_t i) { return std::pair(Value(i), nodes_[i]->evictable_since); });
+    const int32_t block = *std::ranges::min_element(evictable, {}, [&](int32_t i) {
+      const int64_t slot = nodes_[i]->unheld_since / EvictionQueue::kSlotMs;
+      return std::pair(slot, nodes_[i]->evictable_since);
+    });
     Unlist(block);
     return block;
   }
 
  private:
-  int64_t Value(int32_t block) const {
-    const Node& node = *nodes_[block];
-    const int64_t position = std::ssize(PathTo(node.parent));
-    const int64_t work = std::ssize(node.tokens) * (PrefixCache::kBonusPositions + position);
-    return node.unheld_since +
-           PrefixCache::kEvictionBonusSteps * work / (PrefixCache::kBonusPositions * block_size_);
-  }
   // Records when nodes become evictable. An operation makes at most one node evictable.
-  void Update() {
+  void Update(bool child_left = false) {
     for (const int32_t i : Blocks([](int32_t, const Node&) { return true; })) {
       Node& node = *nodes_[i];
       if (node.held || !Children(i).empty()) {
         node.evictable_since = 0;
       } else if (node.evictable_since == 0) {
-        node.evictable_since = ++clock_;
+        node.evictable_since = child_left ? -++clock_ : ++clock_;
       }
     }
   }
@@ -249,9 +246,9 @@ class World {
              std::ranges::none_of(children, [&](int32_t child) { return naive_.node(child).held; });
     }));
     if (block < 0) return;
-    step_ += Pick(0, 2);
-    cache_.MarkUnheld(block, step_);
-    naive_.Hold(block, false, step_);
+    now_ms_ += Pick(0, 2) * EvictionQueue::kSlotMs / 2;
+    cache_.MarkUnheld(block, now_ms_);
+    naive_.Hold(block, false, now_ms_);
   }
 
   void HoldAgain() {
@@ -259,8 +256,8 @@ class World {
       return !node.held && (node.parent < 0 || naive_.node(node.parent).held);
     }));
     if (block < 0) return;
-    cache_.MarkHeld(block);
-    naive_.Hold(block, true, step_);
+    cache_.MarkHeld(block, now_ms_);
+    naive_.Hold(block, true, now_ms_);
   }
 
   void Unlist() {
@@ -273,7 +270,7 @@ class World {
 
   void Evict() {
     const int32_t block = naive_.Evict();
-    RC_ASSERT(cache_.Evict() == block);
+    RC_ASSERT(cache_.Evict(now_ms_) == block);
     totals_.evictions += block >= 0 ? 1 : 0;
   }
 
@@ -313,10 +310,11 @@ class World {
   Totals& totals_;
   const int32_t block_size_ = Pick(1, 4);
   const int32_t max_compared_ = Pick(1, 4);
-  PrefixCache cache_{kNumBlocks, block_size_, max_compared_};
+  // ReuseClasses would give other victims. The tree is the same under both policies.
+  PrefixCache cache_{kNumBlocks, block_size_, max_compared_, EvictionPolicy::kRecency};
   NaiveCache naive_{kNumBlocks, block_size_, max_compared_};
   const RootId roots_[2] = {cache_.roots().Acquire("a"), cache_.roots().Acquire("b")};
-  int64_t step_ = 0;
+  int64_t now_ms_ = 0;
 };
 
 TEST(PrefixCachePropertyTest, IsAListThatIsSearched) {

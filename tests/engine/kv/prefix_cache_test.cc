@@ -1,7 +1,7 @@
 #include "engine/kv/prefix_cache.h"
 
 #include <cstdint>
-#include <numeric>
+#include <span>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -19,6 +19,7 @@ using Tokens = std::vector<int32_t>;
 class PrefixCacheTest : public ::testing::Test {
  protected:
   static constexpr int32_t kNumBlocks = 8;
+  static constexpr int64_t kLater = EvictionQueue::kSlotMs;
 
   PrefixCache::Match Find(const Tokens& tokens, RootId root) {
     whole_.clear();
@@ -102,17 +103,27 @@ TEST_F(PrefixCacheTest, ComparesTheLastUsedOnly) {
 TEST_F(PrefixCacheTest, LeavesGoFirstAndThenTheirParents) {
   cache_.List(0, root_, -1, Tokens{1, 2, 3, 4});
   cache_.List(1, root_, 0, Tokens{5, 6, 7, 8});
-  cache_.List(2, root_, 0, Tokens{6});
-  EXPECT_EQ(cache_.Evict(), -1) << "all are held";
-  cache_.MarkUnheld(1, 10);
-  cache_.MarkUnheld(2, 10);
-  cache_.MarkUnheld(0, 1);
-  EXPECT_EQ(cache_.Evict(), 2) << "less work to compute again";
-  EXPECT_EQ(cache_.Evict(), 1) << "a leaf, though used after its parent";
-  EXPECT_EQ(cache_.Evict(), 0);
-  EXPECT_EQ(cache_.Evict(), -1);
+  cache_.List(2, root_, 0, Tokens{6, 6, 7, 8});
+  EXPECT_EQ(cache_.Evict(0), -1) << "all are held";
+  cache_.MarkUnheld(2, kLater);
+  cache_.MarkUnheld(1, 2 * kLater);
+  cache_.MarkUnheld(0, 2 * kLater);
+  EXPECT_EQ(cache_.Evict(3 * kLater), 2) << "used before the other";
+  EXPECT_EQ(cache_.Evict(3 * kLater), 1) << "a leaf";
+  EXPECT_EQ(cache_.Evict(3 * kLater), 0);
+  EXPECT_EQ(cache_.Evict(3 * kLater), -1);
   EXPECT_FALSE(cache_.IsListed(0));
   EXPECT_EQ(Find({1, 2, 3, 4}).num_whole, 0);
+}
+
+TEST_F(PrefixCacheTest, APathIsEvictedToItsBeginningBeforeTheNextOne) {
+  for (const int32_t first : {0, 2}) {
+    cache_.List(first, root_, -1, Tokens{first, 2, 3, 4});
+    cache_.List(first + 1, root_, first, Tokens{5, 6, 7, 8});
+    cache_.MarkUnheld(first + 1, 0);
+    cache_.MarkUnheld(first, 0);
+  }
+  for (const int32_t block : {1, 0, 3, 2}) EXPECT_EQ(cache_.Evict(0), block);
 }
 
 TEST_F(PrefixCacheTest, WhatIsHeldAgainStays) {
@@ -120,52 +131,98 @@ TEST_F(PrefixCacheTest, WhatIsHeldAgainStays) {
   cache_.List(1, root_, -1, Tokens{5, 6, 7, 8});
   cache_.MarkUnheld(0, 1);
   cache_.MarkUnheld(1, 2);
-  cache_.MarkHeld(0);
-  EXPECT_EQ(cache_.Evict(), 1);
-  EXPECT_EQ(cache_.Evict(), -1);
-  cache_.MarkUnheld(0, 3);
-  EXPECT_EQ(cache_.Evict(), 0);
+  cache_.MarkHeld(0, 3);
+  EXPECT_EQ(cache_.Evict(3), 1);
+  EXPECT_EQ(cache_.Evict(3), -1);
+  cache_.MarkUnheld(0, 4);
+  EXPECT_EQ(cache_.Evict(4), 0);
 }
 
-TEST_F(PrefixCacheTest, AWholeBlockOutlivesALittleYoungerPart) {
-  const int64_t bonus = PrefixCache::kEvictionBonusSteps;
-  for (const bool much_younger : {false, true}) {
-    cache_.List(0, root_, -1, Tokens{1, 2, 3, 4});
-    cache_.List(1, root_, -1, Tokens{5});
-    cache_.MarkUnheld(0, 100);
-    cache_.MarkUnheld(1, 100 + (much_younger ? bonus : bonus / 2));
-    EXPECT_EQ(cache_.Evict(), much_younger ? 0 : 1);
-    cache_.Evict();
+// Requests use the cache in the order of the calls of Use.
+class PrefixCacheUseTest : public PrefixCacheTest {
+ protected:
+  // A request with this prompt, whose whole blocks are `blocks`, runs and ends at `now_ms`.
+  CacheUse Use(const Tokens& prompt, const Tokens& blocks, int64_t now_ms,
+               const CacheUseEnd& end = {}) {
+    Find(prompt);
+    const auto num_known = static_cast<int32_t>(whole_.size());
+    const CacheUse use = cache_.BeginUse(root_, prompt, whole_, now_ms);
+    for (int32_t i = 0; i < num_known; ++i) cache_.MarkHeld(blocks[i], now_ms);
+    for (int32_t i = num_known; i < std::ssize(blocks); ++i) {
+      cache_.List(blocks[i], root_, i == 0 ? -1 : blocks[i - 1],
+                  std::span(prompt).subspan(4 * i, 4));
+    }
+    cache_.EndUse(use, end, blocks, now_ms);
+    for (auto i = blocks.size(); i-- > 0;) cache_.MarkUnheld(blocks[i], now_ms);
+    return use;
+  }
+};
+
+TEST_F(PrefixCacheUseTest, ARequestContinuesAnEarlierOne) {
+  const CacheUse first = Use({1, 2, 3, 4, 5}, {0}, 0);
+  EXPECT_EQ(first.turn, 0);
+  EXPECT_EQ(first.share, 0);
+  EXPECT_TRUE(first.has_key);
+  const CacheUse second = Use({1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9}, {0, 1, 2}, 1000);
+  EXPECT_EQ(second.turn, 1);
+  EXPECT_EQ(second.share, 1) << "one block of three";
+  EXPECT_FALSE(Use({1, 2}, {}, 1000).has_key);
+}
+
+TEST_F(PrefixCacheUseTest, AContinuationIsKnownThoughAllBlocksWereEvicted) {
+  Use({1, 2, 3, 4, 5, 6, 7, 8}, {0, 1}, 0);
+  while (cache_.Evict(1) >= 0) continue;
+  const CacheUse use = Use({1, 2, 3, 4, 5, 6, 7, 8, 9}, {0, 1}, 1000);
+  EXPECT_EQ(use.turn, 1);
+  EXPECT_EQ(use.share, 2);
+}
+
+TEST_F(PrefixCacheUseTest, APreemptedRequestsBlocksAreEvictedLastForAWhile) {
+  for (const bool soon : {true, false}) {
+    Use({1, 2, 3, 4}, {0}, 0, {.comes_back = true});
+    Use({5, 6, 7, 8}, {1}, kLater / 2);
+    const int64_t now_ms = soon ? kLater : ReuseClasses::kComingBackSlots * kLater;
+    EXPECT_EQ(cache_.Evict(now_ms), soon ? 1 : 0);
+    EXPECT_EQ(cache_.Evict(now_ms), soon ? 0 : 1);
   }
 }
 
-TEST(PrefixCacheBonusTest, AFarPositionIsWorthMore) {
-  const auto size = static_cast<int32_t>(PrefixCache::kBonusPositions);
-  PrefixCache cache(3, size);
-  const RootId root = cache.roots().Acquire("root");
-  Tokens tokens(size);
-  std::iota(tokens.begin(), tokens.end(), 0);
-  cache.List(0, root, -1, tokens);
-  cache.List(1, root, 0, tokens);  // begins kBonusPositions tokens after the root
-  tokens[0] = -1;
-  cache.List(2, root, -1, tokens);
-  cache.MarkUnheld(1, 10);
-  cache.MarkUnheld(2, 10 + PrefixCache::kEvictionBonusSteps - 1);
-  EXPECT_EQ(cache.Evict(), 2);
-  EXPECT_EQ(cache.Evict(), 1);
+TEST_F(PrefixCacheUseTest, ABlockThatManyUsedIsHotAgainAfterItsEviction) {
+  const Tokens prompt = {1, 2, 3, 4, 5};
+  for (int32_t i = 0; i < ReuseClasses::kHotUses; ++i) Use(prompt, {0}, i);
+  EXPECT_EQ(cache_.reuse_class(0), ReuseClasses::kFirstHot);
+  EXPECT_EQ(cache_.Evict(10), 0);
+  Use(prompt, {3}, 11);
+  EXPECT_EQ(cache_.reuse_class(3), ReuseClasses::kFirstHot);
+  EXPECT_EQ(cache_.Evict(12), 3);
 }
 
-TEST(PrefixCacheBonusTest, ABlockBehindAPrefixIsFarFromTheStart) {
-  PrefixCache cache(2, 4);
-  cache.roots().BeginPrefix(1);
-  const RootId plain = cache.roots().Acquire("plain");
-  const RootId behind = cache.roots().Acquire("behind", 1, PrefixCache::kBonusPositions);
-  cache.List(0, behind, -1, Tokens{1, 2, 3, 4});
-  cache.List(1, plain, -1, Tokens{1, 2, 3, 4});
-  cache.MarkUnheld(0, 10);
-  cache.MarkUnheld(1, 10 + PrefixCache::kEvictionBonusSteps - 1);
-  EXPECT_EQ(cache.Evict(), 1);
-  EXPECT_EQ(cache.Evict(), 0);
+TEST_F(PrefixCacheUseTest, UsesOfPreemptedRequestsAreNotCounted) {
+  const Tokens prompt = {1, 2, 3, 4, 5};
+  for (int32_t i = 0; i < 2 * ReuseClasses::kHotUses; ++i) {
+    Use(prompt, {0}, i, {.comes_back = true});
+  }
+  Use(prompt, {0}, 20);
+  EXPECT_LT(cache_.reuse_class(0), ReuseClasses::kFirstHot);
+}
+
+TEST_F(PrefixCacheUseTest, ABlockThatIsNotFullHasAClassOfItsOwn) {
+  cache_.List(0, root_, -1, Tokens{1, 2});
+  cache_.MarkUnheld(0, 0);
+  EXPECT_EQ(cache_.reuse_class(0), ReuseClasses::kPartial);
+}
+
+TEST(PrefixCacheRecencyTest, KnowsNoClasses) {
+  PrefixCache cache(2, 1, PrefixCache::kMaxCompared, EvictionPolicy::kRecency);
+  const RootId root = cache.roots().Acquire("root");
+  for (int32_t i = 0; i < 2; ++i) {
+    const CacheUse use = cache.BeginUse(root, Tokens{i}, {}, 0);
+    EXPECT_FALSE(use.has_key);
+    cache.List(i, root, -1, Tokens{i});
+    cache.EndUse(use, {.comes_back = i == 0}, Tokens{i}, 0);
+    cache.MarkUnheld(i, 2 * i * EvictionQueue::kSlotMs);
+  }
+  EXPECT_EQ(cache.Evict(3 * EvictionQueue::kSlotMs), 0);
 }
 
 TEST(PrefixCacheSweepTest, LooksAtABoundedNumberOfBlocks) {
