@@ -294,6 +294,10 @@ bug, drop = source("engine/kv/eviction_queue.cc", "kv_test")
 drop("m34", "blocks of old slots are taken for new ones", "Retire(s);")
 bug("m35", "a batch never ends", "--num_left_;", "if (!BUG) --num_left_;")
 
+bug, drop = source("tools/sim/bounds.cc", "sim_test")
+bug("m36", "MIN evicts for a block that is used later", "if (std::get<0>(*last) <= next_use[use]) continue;",
+    "if (!BUG && std::get<0>(*last) <= next_use[use]) continue;")
+
 # --- The scheduler.
 
 bug, drop = source("engine/scheduler/scheduler.cc", "scheduler_test")

@@ -1,0 +1,155 @@
+#include "tools/sim/report.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+
+namespace quire::tools {
+namespace {
+
+std::string Milliseconds(double seconds) { return absl::StrFormat("%.1f", seconds * 1e3); }
+
+std::string Escape(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '<') {
+      escaped += "&lt;";
+    } else if (c == '&') {
+      escaped += "&amp;";
+    } else {
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
+}  // namespace
+
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()), 0);
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string space(widths[i] - row[i].size(), ' ');
+      absl::StrAppend(&out, i > 0 ? "  " : "", i > 0 ? space : "", row[i], i == 0 ? space : "");
+    }
+    while (!out.empty() && out.back() == ' ') out.pop_back();
+    out += '\n';
+  }
+  return out;
+}
+
+std::string FormatResults(const NamedResults& results) {
+  std::vector<std::vector<std::string>> rows = {{"", "requests", "refused", "hit", "recomputed",
+                                                 "preempted", "TTFT ms p50", "p95", "p99",
+                                                 "TPOT ms p50", "p95", "p99", "goodput/s", "Jain",
+                                                 "busiest", "us/step", "router blocks", "real s"}};
+  for (const auto& [name, r] : results) {
+    rows.push_back(
+        {name, absl::StrCat(r.num_served), absl::StrCat(r.num_refused),
+         absl::StrFormat("%.4f", r.hit_rate()),
+         absl::StrFormat("%.2f%%", r.recomputed_share() * 100), absl::StrCat(r.num_preemptions),
+         Milliseconds(r.ttft.p50), Milliseconds(r.ttft.p95), Milliseconds(r.ttft.p99),
+         Milliseconds(r.tpot.p50), Milliseconds(r.tpot.p95), Milliseconds(r.tpot.p99),
+         absl::StrFormat("%.3f", r.goodput), absl::StrFormat("%.3f", r.jain),
+         absl::StrFormat("%.2f", r.busiest), absl::StrFormat("%.1f", r.scheduler_us_per_step),
+         absl::StrCat(r.router_blocks), absl::StrFormat("%.1f", r.real_seconds)});
+  }
+  return FormatTable(rows);
+}
+
+nlohmann::ordered_json ToJson(const NamedResults& results) {
+  const auto percentiles = [](const Percentiles& p) {
+    return nlohmann::ordered_json{{"p50", p.p50}, {"p95", p.p95}, {"p99", p.p99}};
+  };
+  auto json = nlohmann::ordered_json::array();
+  for (const auto& [name, r] : results) {
+    json.push_back({{"name", name},
+                    {"num_served", r.num_served},
+                    {"num_refused", r.num_refused},
+                    {"prompt_tokens", r.prompt_tokens},
+                    {"cached_tokens", r.cached_tokens},
+                    {"output_tokens", r.output_tokens},
+                    {"hit_rate", r.hit_rate()},
+                    {"recomputed_tokens", r.recomputed_tokens},
+                    {"computed_tokens", r.computed_tokens},
+                    {"num_preemptions", r.num_preemptions},
+                    {"num_steps", r.num_steps},
+                    {"seconds", r.seconds},
+                    {"ttft_seconds", percentiles(r.ttft)},
+                    {"tpot_seconds", percentiles(r.tpot)},
+                    {"goodput", r.goodput},
+                    {"jain", r.jain},
+                    {"busiest", r.busiest},
+                    {"scheduler_us_per_step", r.scheduler_us_per_step},
+                    {"router_blocks", r.router_blocks},
+                    {"real_seconds", r.real_seconds}});
+  }
+  return json;
+}
+
+std::string DrawCurves(const Curves& curves) {
+  constexpr int kWidth = 720, kHeight = 400, kLeft = 60, kRight = 130, kTop = 40, kBottom = 50;
+  // Okabe and Ito's colours, which differ for all kinds of sight.
+  constexpr std::array<const char*, 8> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                                   "#e69f00", "#56b4e9", "#777777", "#999900"};
+  double most = 1e-9;
+  for (const auto& [name, values] : curves.lines) {
+    for (const double value : values) most = std::max(most, value);
+  }
+  const auto n = static_cast<double>(std::max<size_t>(curves.x_labels.size(), 2) - 1);
+  const auto x = [&](size_t i) {
+    return kLeft + (kWidth - kLeft - kRight) * static_cast<double>(i) / n;
+  };
+  const auto y = [&](double v) {
+    return kHeight - kBottom - (kHeight - kTop - kBottom) * v / most;
+  };
+
+  std::string svg = absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+      "font-family=\"sans-serif\" font-size=\"13\">\n"
+      "<style>text{fill:#222}.g{stroke:#888;stroke-opacity:.35}"
+      "@media(prefers-color-scheme:dark){text{fill:#ddd}}</style>\n"
+      "<text x=\"%d\" y=\"22\" font-size=\"16\">%s</text>\n",
+      kWidth, kHeight, kLeft, Escape(curves.title));
+  for (int i = 0; i <= 4; ++i) {
+    const double value = most * i / 4;
+    absl::StrAppendFormat(&svg,
+                          "<line class=\"g\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
+                          "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.2f</text>\n",
+                          kLeft, kWidth - kRight, y(value), y(value), kLeft - 8, y(value) + 4,
+                          value);
+  }
+  for (size_t i = 0; i < curves.x_labels.size(); ++i) {
+    absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
+                          x(i), kHeight - kBottom + 20, Escape(curves.x_labels[i]));
+  }
+  absl::StrAppendFormat(&svg, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
+                        (kLeft + kWidth - kRight) / 2, kHeight - 8, Escape(curves.x_title));
+  for (size_t k = 0; k < curves.lines.size(); ++k) {
+    const auto& [name, values] = curves.lines[k];
+    const char* colour = kColours[k % kColours.size()];
+    std::string points;
+    for (size_t i = 0; i < values.size(); ++i) {
+      absl::StrAppendFormat(&points, "%.1f,%.1f ", x(i), y(values[i]));
+    }
+    const int legend = kTop + 10 + 20 * static_cast<int>(k);
+    absl::StrAppendFormat(
+        &svg,
+        "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"%s\"/>\n"
+        "<line x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"3\"/>"
+        "<text x=\"%d\" y=\"%d\">%s</text>\n",
+        colour, points, kWidth - kRight + 14, kWidth - kRight + 34, legend, legend, colour,
+        kWidth - kRight + 40, legend + 4, Escape(name));
+  }
+  return svg + "</svg>\n";
+}
+
+}  // namespace quire::tools
