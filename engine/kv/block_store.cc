@@ -48,7 +48,7 @@ void BlockStore::Hold(int32_t block) {
 
 void BlockStore::Pin(int32_t block) {
   QUIRE_CHECK(pool_.listed(block)) << "block " << block;
-  if (pool_.AddPinRef(block)) cache_.MarkHeld(block);
+  if (pool_.AddPinRef(block)) cache_.MarkHeld(block, now_ms_);
 }
 
 // A step in flight does not touch the block through a pin. If it does through a table, then that

@@ -236,10 +236,10 @@ TEST(PrefixCacheSweepTest, LooksAtABoundedNumberOfBlocks) {
   }
   cache.EndPrefix(1);
   cache.Sweep(2);  // blocks 0 and 1
-  EXPECT_EQ(cache.Evict(), 0);
+  EXPECT_EQ(cache.Evict(4), 0);
   cache.Sweep(1);
-  EXPECT_EQ(cache.Evict(), 2);
-  EXPECT_EQ(cache.Evict(), 1);
+  EXPECT_EQ(cache.Evict(4), 2);
+  EXPECT_EQ(cache.Evict(4), 1);
 }
 
 TEST_F(PrefixCacheTest, NodesKeepTheirRoot) {
