@@ -266,7 +266,7 @@ bug("b61", "layers with other heads use the plan of the first", ".heads = key.he
     ".heads = BUG ? plans_.begin()->first.heads : key.heads,")
 
 bug, drop = source("engine/kv/prefix_cache.cc", "kv_test")
-bug("q11", "what followed an ended prefix is as good as the rest", "roots_.dead(node.root) ? ReuseClasses","
+bug("q11", "what followed an ended prefix is as good as the rest", "roots_.dead(node.root) ? ReuseClasses",
     "!BUG && roots_.dead(node.root) ? ReuseClasses")
 bug("q12", "leaves of a dead root keep their places", "!roots_.dead(nodes_[block].root)) continue;",
     "BUG || !roots_.dead(nodes_[block].root)) continue;")
