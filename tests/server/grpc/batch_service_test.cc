@@ -168,7 +168,8 @@ TEST(BatchServiceTest, ADroppedCallEndsAll) {
 TEST(BatchServiceTest, TheDeadlineIsThatOfEveryRequest) {
   TestServer server({.default_max_tokens = 1 << 30});
   RpcClient client(server.grpc->address());
-  auto call = client.GenerateBatch(Requests(5, 1 << 30), {.timeout = absl::Milliseconds(100)});
+  auto call = client.GenerateBatch(Requests(5, 1 << 30), {.timeout = absl::Seconds(1)});
+  ASSERT_TRUE(server.engine.WaitFor([&] { return server.engine.num_running() == 5; }));
   ReadAll(*call);
   EXPECT_EQ(call->Finish().status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_LT(server.engine.last_params().deadline, absl::InfiniteFuture());
