@@ -23,7 +23,7 @@ absl::StatusOr<int32_t> ToCount(std::string_view field, uint32_t value) {
       absl::StrFormat("%s: want at most %d, got %d", field, kMax, value));
 }
 
-absl::StatusOr<engine::SamplingParams> FromProto(const v1::SamplingParams& in) {
+absl::StatusOr<engine::SamplingParams> SamplingOf(const v1::SamplingParams& in) {
   engine::SamplingParams out;
   if (in.has_temperature()) out.temperature = in.temperature();
   if (in.has_top_k()) {
@@ -51,7 +51,7 @@ absl::StatusOr<engine::SamplingParams> FromProto(const v1::SamplingParams& in) {
   return out;
 }
 
-absl::StatusOr<engine::StopParams> FromProto(const v1::StopParams& in) {
+absl::StatusOr<engine::StopParams> StopOf(const v1::StopParams& in) {
   engine::StopParams out;
   if (in.has_max_tokens()) {
     ASSIGN_OR_RETURN(out.max_tokens, ToCount("stop.max_tokens", in.max_tokens()));
@@ -66,7 +66,7 @@ absl::StatusOr<engine::StopParams> FromProto(const v1::StopParams& in) {
   return out;
 }
 
-absl::StatusOr<engine::OutputOptions> FromProto(const v1::OutputOptions& in) {
+absl::StatusOr<engine::OutputOptions> OutputOf(const v1::OutputOptions& in) {
   engine::OutputOptions out;
   if (in.has_text()) out.text = in.text();
   if (in.has_token_ids()) out.token_ids = in.token_ids();
@@ -84,7 +84,7 @@ absl::StatusOr<engine::OutputOptions> FromProto(const v1::OutputOptions& in) {
   return out;
 }
 
-absl::StatusOr<engine::CacheParams> FromProto(const v1::CacheParams& in) {
+absl::StatusOr<engine::CacheParams> CacheOf(const v1::CacheParams& in) {
   engine::CacheParams out;
   if (in.has_salt()) out.salt = in.salt();
   if (in.has_bypass_read()) out.bypass_read = in.bypass_read();
@@ -98,14 +98,14 @@ absl::StatusOr<engine::CacheParams> FromProto(const v1::CacheParams& in) {
   return out;
 }
 
-engine::SchedParams FromProto(const v1::SchedParams& in) {
+engine::SchedParams SchedOf(const v1::SchedParams& in) {
   engine::SchedParams out;
   if (in.has_priority()) out.priority = in.priority();
   if (in.has_tenant()) out.tenant = in.tenant();
   return out;
 }
 
-void ToProto(const engine::TokenLogprob& in, v1::TokenLogprob& out) {
+void Write(const engine::TokenLogprob& in, v1::TokenLogprob& out) {
   out.set_token_id(in.token_id);
   out.set_logprob(in.logprob);
 }
@@ -114,8 +114,8 @@ void Append(const std::vector<engine::PositionLogprobs>& in,
             google::protobuf::RepeatedPtrField<v1::PositionLogprobs>& out) {
   for (const engine::PositionLogprobs& position : in) {
     v1::PositionLogprobs& added = *out.Add();
-    ToProto(position.chosen, *added.mutable_chosen());
-    for (const engine::TokenLogprob& token : position.top) ToProto(token, *added.add_top());
+    Write(position.chosen, *added.mutable_chosen());
+    for (const engine::TokenLogprob& token : position.top) Write(token, *added.add_top());
   }
 }
 
@@ -164,7 +164,7 @@ absl::StatusOr<PromptVariant> TextIdsOrChat(const Request& request, Case which, 
       return PromptVariant(engine::TokenIds(ids.begin(), ids.end()));
     }
     case Request::kChat: {
-      ASSIGN_OR_RETURN(engine::ChatMessages messages, server::FromProto(request.chat()));
+      ASSIGN_OR_RETURN(engine::ChatMessages messages, FromProto(request.chat()));
       return PromptVariant(std::move(messages));
     }
     default:
@@ -235,11 +235,11 @@ absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& requ
   } else {
     params.prompt = engine::TokenIds();
   }
-  ASSIGN_OR_RETURN(params.sampling, FromProto(request.sampling()));
-  ASSIGN_OR_RETURN(params.stop, FromProto(request.stop()));
-  ASSIGN_OR_RETURN(params.output, FromProto(request.output()));
-  ASSIGN_OR_RETURN(params.cache, FromProto(request.cache()));
-  params.sched = FromProto(request.sched());
+  ASSIGN_OR_RETURN(params.sampling, SamplingOf(request.sampling()));
+  ASSIGN_OR_RETURN(params.stop, StopOf(request.stop()));
+  ASSIGN_OR_RETURN(params.output, OutputOf(request.output()));
+  ASSIGN_OR_RETURN(params.cache, CacheOf(request.cache()));
+  params.sched = SchedOf(request.sched());
   if (request.has_prefix_name()) {
     RETURN_IF_ERROR(CheckPrefixName("prefix_name", request.prefix_name()));
     params.prefix_name = request.prefix_name();
@@ -270,8 +270,8 @@ absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request
     }
   }
   params.output.token_ids = true;
-  ASSIGN_OR_RETURN(params.cache, FromProto(request.cache()));
-  params.sched = FromProto(request.sched());
+  ASSIGN_OR_RETURN(params.cache, CacheOf(request.cache()));
+  params.sched = SchedOf(request.sched());
   return params;
 }
 

@@ -68,7 +68,8 @@ void FakePrefixes::Release() {
 void FakePrefixes::Advance(absl::Duration by) {
   base::MutexLock lock(mu_);
   now_ += by;
-  std::erase_if(entries_, [&](const auto& entry) { return entry.second.info.expire_time <= now_; });
+  const absl::Time now = now_;
+  std::erase_if(entries_, [&](const auto& entry) { return entry.second.info.expire_time <= now; });
 }
 
 int64_t FakePrefixes::num_prefixes() const {
