@@ -290,7 +290,7 @@ def compare_tokens(options, write):
         try:
             answers[backend] = [[token for line in quire(options, "generate", "--server", server.address, "--prompt",
                                                          prompt, "--temperature", "0", "--max_tokens", "64")
-                                 for token in line["token_ids"]] for prompt in PROMPTS]
+                                 for token in line.get("token_ids", [])] for prompt in PROMPTS]
         finally:
             server.stop()
     equal = sum(a == b for a, b in zip(answers["cpu"], answers[options.backend]))
