@@ -31,7 +31,7 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
                            public StreamWriter {
  public:
   ConverseCall(const ServiceParts& parts, grpc::CallbackServerContext& context)
-      : parts_(parts), context_(context) {
+      : parts_(parts), context_(context), deadline_(DeadlineOf(context)) {
     absl::Status status = Identify();
     parts_.egress.Post([this, status = std::move(status)] {
       if (status.ok()) {
@@ -61,8 +61,7 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   }
   void OnCancel() override {
     parts_.egress.Post([this] {
-      End(DeadlineOf(context_) <= absl::Now() ? engine::PastDeadlineStatus()
-                                              : engine::CancelledStatus());
+      End(deadline_ <= absl::Now() ? engine::PastDeadlineStatus() : engine::CancelledStatus());
       Advance();
     });
   }
@@ -170,7 +169,7 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     ASSIGN_OR_RETURN(std::string id, RequestIdOrNew(turn.request_id()));
     ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(request));
     params.request_id = id;
-    params.deadline = DeadlineOf(context_);
+    params.deadline = deadline_;
     RETURN_IF_ERROR(Grant(*caller_, params));
     auto sink = std::make_shared<StreamSink>(
         StreamSinkOptions{.token_ids = params.output.token_ids, .linger = parts_.linger},
@@ -263,10 +262,13 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   engine::Sessions& sessions() { return parts_.engine.sessions(); }
 
-  const ServiceParts& parts_;             // not owned
-  grpc::CallbackServerContext& context_;  // not owned; lives until OnDone
-  std::string request_id_;                // constant after Identify, as are the next two
-  PrincipalPtr caller_;                   // null for an unknown caller
+  const ServiceParts& parts_;  // not owned
+  // Not owned; lives until OnDone. What was posted may run later, so it uses the context only
+  // before Finish.
+  grpc::CallbackServerContext& context_;
+  const absl::Time deadline_;
+  std::string request_id_;  // constant after Identify, as are the next two
+  PrincipalPtr caller_;     // null for an unknown caller
   engine::SessionCaller session_caller_;
   grpc::ByteBuffer incoming_;  // read by OnReadDone, before the next StartRead
 
