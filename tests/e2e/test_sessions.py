@@ -189,7 +189,8 @@ class SessionTest(harness.TestCase):
         self.assert_status(grpc.StatusCode.ABORTED, lambda: self.calls.append(name, [70]))
         self.assertEqual(self.calls.fork(name)[0].num_tokens, before.num_tokens)
         call.cancel()
-        self.client.wait_until_idle()
+        # The turn ends a moment after its sequence.
+        self.client.wait_until(lambda _: not self.calls.get(name).in_turn, "out of the turn")
         after = self.calls.get(name)
         self.assertEqual((after.etag, after.num_tokens, after.in_turn), (before.etag, 28, False))
         self.assertEqual(self.calls.turn(name, [70], **GREEDY).usage.prompt_tokens, 29)
