@@ -368,13 +368,20 @@ class ConverseTest(harness.TestCase):
         self.assertFalse(end.HasField("session"))
         talk.call.cancel()
 
+    def is_gone(self, name: str) -> bool:
+        try:
+            self.calls.get(name)
+        except grpc.RpcError as error:
+            self.assertEqual(error.code(), grpc.StatusCode.NOT_FOUND)
+            return True
+        return False
+
     def test_the_client_that_goes_takes_its_session_with_it(self):
         talk, name = self.start()
         talk.send(turn=make_request(prompt(9), **LONG))
         talk.next()
         talk.call.cancel()
-        self.client.wait_until_idle()
-        self.assert_status(grpc.StatusCode.NOT_FOUND, lambda: self.calls.get(name))
+        self.client.wait_until(lambda _: self.is_gone(name), "without the session")
 
     def test_the_deadline_is_that_of_the_call(self):
         talk, name = self.start(timeout=1)
@@ -382,8 +389,7 @@ class ConverseTest(harness.TestCase):
         talk.next()
         time.sleep(1)
         self.assert_status(grpc.StatusCode.DEADLINE_EXCEEDED, lambda: [talk.next() for _ in range(4000)])
-        self.client.wait_until_idle()
-        self.assert_status(grpc.StatusCode.NOT_FOUND, lambda: self.calls.get(name))
+        self.client.wait_until(lambda _: self.is_gone(name), "without the session")
 
     def test_the_first_message_is_create_or_open_and_no_other(self):
         for first in (dict(turn=make_request([70])), dict(cancel=sb.CancelTurn()), dict()):
