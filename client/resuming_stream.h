@@ -21,7 +21,7 @@ namespace quire::client {
 
 using OnAnswer = std::function<void(const v1::GenerateStreamResponse&)>;
 
-// What arrived of an answer. Not thread-safe.
+// The part of an answer that arrived. Not thread-safe.
 class ArrivedAnswer {
  public:
   // `request` is the user's.

@@ -11,7 +11,7 @@
 
 namespace quire::client {
 
-// What a look at the server showed.
+// The state of a server at one look.
 struct TopLook {
   std::string model;
   v1::GetServerInfoResponse info;

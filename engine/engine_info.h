@@ -108,7 +108,7 @@ struct HistogramSnapshot {
   double sum = 0.0;
 };
 
-// What became of a request to resume a stream.
+// The outcome of a request to resume a stream.
 enum class ResumeResult : uint8_t {
   kResumed,   // it was admitted
   kInvalid,   // INVALID_ARGUMENT: what was given does not fit together

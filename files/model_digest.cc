@@ -12,7 +12,8 @@
 namespace quire::files {
 namespace {
 
-// Bytes that count of one tensor, and of all of them: 16 MiB take some 15 ms.
+// Bytes that count of one tensor, and of all of them. SHA-256 of 16 MiB takes 10 ms on one core of
+// an AMD EPYC.
 constexpr size_t kMostSampleBytes = 4096;
 constexpr size_t kMostBytes = 16 << 20;
 

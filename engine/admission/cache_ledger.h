@@ -71,8 +71,8 @@ class CacheLedger {
 
   mutable base::Mutex mu_;
   std::vector<int64_t> pinned_ ABSL_GUARDED_BY(mu_);  // by KV group
-  // Of the live requests. A request counts with all its blocks, those of its prefix included, since
-  // the prefix may end before it.
+  // The needs of the live requests. A request counts with all its blocks, those of its prefix
+  // included, since the prefix may end before it.
   std::multiset<int64_t> needs_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -32,9 +32,9 @@ struct TenantMeter {
   bool is_lasting = false;
 };
 
-// What one request was charged when it was submitted. Settle replaces the estimate of its tokens by
-// their number. The tokens of a request that is never settled are given back. Move-only. An empty
-// charge does nothing.
+// The charge of one request, taken when it was submitted. Settle replaces the estimate of its
+// tokens by their number. The tokens of a request that is never settled are given back. Move-only.
+// An empty charge does nothing.
 class TenantCharge {
  public:
   TenantCharge() = default;

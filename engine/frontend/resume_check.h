@@ -12,7 +12,7 @@
 
 namespace quire::engine {
 
-// What the bits of an engine's answers depend on.
+// Names of all that the bits of an engine's answers depend on.
 struct AnswerIdentity {
   std::string model_digest;
   std::string numerics;

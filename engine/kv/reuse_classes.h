@@ -12,7 +12,7 @@
 
 namespace quire::engine {
 
-// What is known of a request's use of the cache when the request starts.
+// The facts about a request's use of the cache that are known when it starts.
 struct CacheUse {
   ChainHash key;           // of the block by which a later request is known to continue this one
   bool has_key = false;    // the prompt has a whole block
@@ -22,7 +22,7 @@ struct CacheUse {
   bool is_first = false;   // not a fork, so that the request is counted
 };
 
-// What is known of a request when it releases its blocks.
+// The facts about a request that are known when it releases its blocks.
 struct CacheUseEnd {
   int64_t num_generated = 0;  // tokens
   bool comes_back = false;    // preempted: the request will start again

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a named prefix holds, for the requests that run on it.
+// The content of a named prefix, for the requests that run on it.
 
 #include <atomic>
 #include <cstdint>

@@ -26,8 +26,8 @@ namespace quire::engine {
 using TokenIds = std::vector<int32_t>;
 using ChatMessages = std::vector<text::ChatMessage>;
 
-// What arrived of a stream that broke. The tokens count for positions, penalties, lengths and stops
-// as if they were drawn now, and are not sent again.
+// The part of a broken stream that arrived. The tokens count for positions, penalties, lengths and
+// stops as if they were drawn now, and are not sent again.
 struct ResumeParams {
   std::vector<TokenIds> token_ids;   // by sample; may be empty
   std::vector<uint64_t> text_bytes;  // by sample: bytes of text, the echo included

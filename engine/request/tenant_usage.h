@@ -1,6 +1,6 @@
 #pragma once
 
-// What tenants have used, and what their rate limits leave them.
+// The use that tenants have made of the server, and what their rate limits leave them.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +30,8 @@ struct TenantUsage {
   TenantLimits limits;
   TenantCounts counts;
   int64_t num_requests = 0;  // accepted, and not ended
-  // What the rate limits leave now. Infinite where there is no limit; below zero after a request
-  // took more tokens than were left.
+  // The rest that the rate limits leave now. Infinite where there is no limit; below zero after a
+  // request took more tokens than were left.
   double requests_left = 0;
   double tokens_left = 0;
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the registry knows of one named prefix.
+// The registry's record of one named prefix.
 
 #include <cstdint>
 #include <memory>

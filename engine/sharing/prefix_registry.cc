@@ -301,7 +301,7 @@ void PrefixRegistry::GiveBack(const RecordPtr& record) {
     request = record->request;
     if (request == nullptr) blocks.swap(record->blocks);
   }
-  // What is being computed comes back through OnComputed.
+  // A prefix that is being computed comes back through OnComputed.
   if (request != nullptr) return host_.Cancel(request);
   if (blocks.empty()) return;
   host_.Unpin(record->pin, [this, blocks = std::move(blocks)] { ledger_.Unpin(blocks); });

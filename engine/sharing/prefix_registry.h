@@ -32,7 +32,7 @@
 
 namespace quire::engine {
 
-// What the registry asks of its engine. Called without a lock of the registry.
+// The services that the registry asks of its engine. Called without a lock of the registry.
 class PrefixHost {
  public:
   virtual ~PrefixHost() = default;

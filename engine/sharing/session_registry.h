@@ -102,7 +102,7 @@ class SessionRegistry final : public Sessions {
  private:
   friend class SessionTurn;
 
-  // What came with a request_id, and when.
+  // The content that came with a request_id, and when.
   struct Given {
     std::string request_id;
     size_t content_hash = 0;

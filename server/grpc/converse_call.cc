@@ -283,7 +283,7 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   bool finished_ = false;
   std::optional<absl::Status> end_;
   std::deque<Outgoing> outgoing_;
-  // Of the turn that runs; null between turns.
+  // The sink and the request of the turn that runs; null between turns.
   std::shared_ptr<StreamSink> sink_;
   std::shared_ptr<engine::SubmittedRequest> submitted_;
   std::string turn_id_;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kSignatureBytes = 16;
 
-// What a token says. Its bytes are only read by the process that wrote them.
+// The content of a token. Its bytes are only read by the process that wrote them.
 struct Content {
   uint64_t cursor = 0;
   int64_t expires = 0;  // nanoseconds of the steady clock

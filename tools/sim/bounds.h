@@ -1,6 +1,6 @@
 #pragma once
 
-// What no policy of eviction can exceed on a trace.
+// The hit rates that no policy of eviction can exceed on a trace.
 
 #include <cstdint>
 #include <span>

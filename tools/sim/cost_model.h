@@ -13,7 +13,7 @@
 
 namespace quire::tools {
 
-// What one step, or many steps together, did.
+// The work of one step, or of many steps together.
 struct Work {
   double steps = 0.0;
   double decodes = 0.0;        // entries of one token

@@ -29,7 +29,7 @@ struct ReplicaConfig {
   CostModel cost;
 };
 
-// What became of one request. Times are in seconds since the start.
+// The outcome of one request. Times are in seconds since the start.
 struct Served {
   double arrival = 0.0;
   double first_token = 0.0;
