@@ -174,28 +174,34 @@ absl::Status StepLoop::CheckDeadline(const Request& request, absl::Time now) {
   constexpr double kCertain = 0.8;  // the part of the estimate that is certain enough
   if (request.deadline == absl::InfiniteFuture()) return absl::OkStatus();
   const absl::Duration left = request.deadline - now;
-  const int64_t own = scheduler_.NumUncached(request);
   // A step with drafts yields several tokens.
   const int64_t tokens_per_step = 1 + parts_.limits.max_draft_tokens;
   const int64_t steps =
       request.is_scoring() || request.is_resumed()
           ? 0
           : base::CeilDiv(std::max<int64_t>(request.params.stop.min_tokens, 1), tokens_per_step);
-  if (kCertain * pacer_.LeastTime(own, steps) > left) {
+  const int64_t before = scheduler_.NumPromptTokensLeft();
+  // Most requests have time for the whole prompt, so that nothing need be looked up in the cache.
+  const absl::Duration most = pacer_.LeastTime(before + std::ssize(request.prompt_ids), steps);
+  if (most > absl::ZeroDuration() && kCertain * most <= left) return absl::OkStatus();
+  const int64_t own = scheduler_.NumUncached(request);
+  const absl::Duration alone = pacer_.LeastTime(own, steps);
+  const auto shown = [](absl::Duration time) {
+    return absl::FormatDuration(absl::Trunc(time, absl::Milliseconds(1)));
+  };
+  if (kCertain * alone > left) {
     return absl::DeadlineExceededError(absl::StrFormat(
         "the deadline is in %s, and the request takes %s at least: allow more time, or send a "
         "shorter prompt",
-        absl::FormatDuration(absl::Trunc(left, absl::Milliseconds(1))),
-        absl::FormatDuration(absl::Trunc(pacer_.LeastTime(own, steps), absl::Milliseconds(1)))));
+        shown(left), shown(alone)));
   }
-  const int64_t before = scheduler_.NumPromptTokensLeft();
   const absl::Duration late = kCertain * pacer_.LeastTime(before + own, steps) - left;
   if (late <= absl::ZeroDuration()) return absl::OkStatus();
   return WithRetryAfter(
       absl::ResourceExhaustedError(absl::StrFormat(
           "the deadline is in %s, and the prompts that are computed before this one take longer: "
           "try later, or on another server",
-          absl::FormatDuration(absl::Trunc(left, absl::Milliseconds(1))))),
+          shown(left))),
       late);
 }
 
