@@ -43,37 +43,26 @@ std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
 // at a time, so that several long texts do not delay a short one.
 constexpr int64_t kLongText = 64 << 10;
 
-int64_t NumBytes(const std::string& text) { return std::ssize(text); }
-int64_t NumBytes(const TokenIds& ids) { return std::ssize(ids); }
-int64_t NumBytes(const ChatMessages& messages) {
-  int64_t bytes = 0;
-  for (const text::ChatMessage& message : messages) {
-    bytes += std::ssize(message.role) + std::ssize(message.content) + 1;
-  }
-  return bytes;
-}
-
 constexpr int64_t kBytesPerToken = 4;  // of English text
 
 // Returns about how many tokens the prompt has, before it is tokenized.
 int64_t EstimatedTokens(const GenerateParams& params) {
   const auto* ids = std::get_if<TokenIds>(&params.prompt);
   if (ids != nullptr) return std::ssize(*ids);
-  return std::visit([](const auto& given) { return NumBytes(given); }, params.prompt) /
-             kBytesPerToken +
-         1;
+  return NumBytes(params.prompt) / kBytesPerToken + 1;
 }
 
 // Returns the frontend's work for a request, in bytes of text. A token id counts as one byte.
 int64_t FrontendBytes(const GenerateParams& params, const PrefixContent* prefix) {
-  const auto size = [](const auto& given) { return NumBytes(given); };
-  const int64_t prompt = std::visit(size, params.prompt);
+  const int64_t prompt = NumBytes(params.prompt);
   int64_t bytes = prompt;
   if (prefix != nullptr && prefix->given.index() == params.prompt.index()) {
-    bytes += std::visit(size, prefix->given);
+    bytes += NumBytes(prefix->given);
   }
   // The prompt is tokenized again with each continuation that is text.
-  for (const auto& given : params.continuations) bytes += prompt + std::visit(size, given);
+  for (const auto& given : params.continuations) {
+    bytes += prompt + std::visit([](const auto& one) { return NumBytes(one); }, given);
+  }
   for (const TokenIds& ids : params.resume ? params.resume->token_ids : std::vector<TokenIds>()) {
     bytes += std::ssize(ids);
   }

@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -66,8 +65,7 @@ class Frontend {
   // Returns the token ids of a named prefix. Those of messages are the ones with which the template
   // begins whatever message comes next. InvalidArgument if there are none, or more than a prompt
   // may have.
-  absl::StatusOr<TokenIds> EncodePrefix(
-      const std::variant<std::string, TokenIds, ChatMessages>& given) const;
+  absl::StatusOr<TokenIds> EncodePrefix(const PromptContent& given) const;
 
   // Tokenizes `text`. Returns InvalidArgument if the text is longer than max_prompt_bytes.
   absl::StatusOr<std::vector<text::EncodedToken>> Encode(std::string_view text,

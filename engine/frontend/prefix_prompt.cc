@@ -34,8 +34,7 @@ std::string Shown(std::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<TokenIds> Frontend::EncodePrefix(
-    const std::variant<std::string, TokenIds, ChatMessages>& given) const {
+absl::StatusOr<TokenIds> Frontend::EncodePrefix(const PromptContent& given) const {
   const GenerateParams params;  // a prefix is a prompt without special wishes
   TokenIds ids;
   if (const TokenIds* taken = std::get_if<TokenIds>(&given)) {

@@ -38,7 +38,7 @@ using PrefixExpiration = std::variant<absl::Duration, absl::Time>;
 struct PrefixParams {
   PrefixCaller caller;
   std::string model;  // empty: the served model
-  std::variant<std::string, TokenIds, ChatMessages> content;
+  PromptContent content;
   std::string display_name;  // at most 128 bytes
   PrefixExpiration expiration = absl::Hours(1);
   bool refresh_on_hit = false;  // each use sets the end to now + ttl

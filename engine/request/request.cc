@@ -2,6 +2,18 @@
 
 namespace quire::engine {
 
+int64_t NumBytes(const ChatMessages& messages) {
+  int64_t bytes = 0;
+  for (const text::ChatMessage& message : messages) {
+    bytes += std::ssize(message.role) + std::ssize(message.content) + 1;
+  }
+  return bytes;
+}
+
+int64_t NumBytes(const PromptContent& prompt) {
+  return std::visit([](const auto& given) { return NumBytes(given); }, prompt);
+}
+
 absl::Status CancelledStatus() { return absl::CancelledError("the request was cancelled"); }
 
 absl::Status PastDeadlineStatus() {

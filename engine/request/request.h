@@ -25,6 +25,14 @@ namespace quire::engine {
 
 using TokenIds = std::vector<int32_t>;
 using ChatMessages = std::vector<text::ChatMessage>;
+// Text, token ids, or a conversation, as a client gives them.
+using PromptContent = std::variant<std::string, TokenIds, ChatMessages>;
+
+// These return the number of bytes of text to tokenize. A token id counts as one byte.
+inline int64_t NumBytes(const std::string& text) { return std::ssize(text); }
+inline int64_t NumBytes(const TokenIds& ids) { return std::ssize(ids); }
+int64_t NumBytes(const ChatMessages& messages);
+int64_t NumBytes(const PromptContent& prompt);
 
 // The part of a broken stream that arrived. The tokens count for positions, penalties, lengths and
 // stops as if they were drawn now, and are not sent again.
@@ -53,7 +61,7 @@ struct GenerateParams {
   std::string request_id;  // empty: made by the engine
   std::string model;       // empty: the served model
   std::string owner;       // the caller that owns the id and may abort the request; "": all callers
-  std::variant<std::string, TokenIds, ChatMessages> prompt;
+  PromptContent prompt;
   SessionUse session;
   // If not empty, no tokens are drawn: sample k is the k-th continuation. The result of a sample is
   // its token ids and, for each id, the log-probability and the likeliest token. `sampling` and

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -58,7 +57,7 @@ struct SessionInfo {
 struct SessionAppend {
   SessionCaller caller;
   std::string name;
-  std::variant<std::string, TokenIds, ChatMessages> content;
+  PromptContent content;
   std::string etag;  // if not empty, must be the current one
   std::string
       request_id;  // if not empty, the same id within an hour appends once; at most 36 bytes

@@ -44,17 +44,12 @@ absl::Status CheckAllowedTenants(const std::vector<std::string>& tenants) {
       absl::StrFormat("allowed_tenants: want at most %d, got %d", kMostAllowed, tenants.size()));
 }
 
-int64_t NumBytesOf(const std::variant<std::string, TokenIds, ChatMessages>& given) {
-  if (const auto* text = std::get_if<std::string>(&given)) return std::ssize(*text);
-  if (const auto* ids = std::get_if<TokenIds>(&given)) return std::ssize(*ids);
-  int64_t bytes = 0;
-  for (const text::ChatMessage& message : std::get<ChatMessages>(given)) {
-    bytes += std::ssize(message.role) + std::ssize(message.content) + 1;
-  }
-  return 3 * bytes;  // rendered with two next messages, and alone
+int64_t NumBytesToEncode(const PromptContent& given) {
+  // Messages are rendered with two next messages, and alone.
+  return NumBytes(given) * (std::holds_alternative<ChatMessages>(given) ? 3 : 1);
 }
 
-std::string DigestOf(const std::variant<std::string, TokenIds, ChatMessages>& given) {
+std::string DigestOf(const PromptContent& given) {
   base::Sha256 sum;
   sum.AddInt(static_cast<int64_t>(given.index()));
   if (const auto* text = std::get_if<std::string>(&given)) {

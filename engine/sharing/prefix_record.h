@@ -34,11 +34,11 @@ struct PrefixRecord {
   absl::Time expires;
   absl::Duration ttl;  // zero if it was given an end
   bool refresh_on_hit = false;
-  absl::Time timer = absl::InfiniteFuture();                // set for it
-  bool is_gone = false;                                     // the registry no longer has it
-  std::shared_ptr<Request> request;                         // that computes it
-  std::variant<std::string, TokenIds, ChatMessages> given;  // until it is tokenized
-  std::shared_ptr<const PrefixContent> content;             // from then on
+  absl::Time timer = absl::InfiniteFuture();     // set for it
+  bool is_gone = false;                          // the registry no longer has it
+  std::shared_ptr<Request> request;              // that computes it
+  PromptContent given;                           // until it is tokenized
+  std::shared_ptr<const PrefixContent> content;  // from then on
   std::string content_sha256;
   std::vector<int64_t> blocks;  // pinned, by KV group; empty: none
   std::vector<NamedPrefixes::Done> waiters;
@@ -55,10 +55,10 @@ struct PrefixRecord {
 absl::Status CheckDisplayName(std::string_view name);
 absl::Status CheckAllowedTenants(const std::vector<std::string>& tenants);
 
-// Returns the number of bytes of text to tokenize; a token id counts as one.
-int64_t NumBytesOf(const std::variant<std::string, TokenIds, ChatMessages>& given);
+// Returns the number of bytes that Frontend::EncodePrefix tokenizes; a token id counts as one.
+int64_t NumBytesToEncode(const PromptContent& given);
 // Returns a digest that differs when the contents differ.
-std::string DigestOf(const std::variant<std::string, TokenIds, ChatMessages>& given);
+std::string DigestOf(const PromptContent& given);
 // Returns the SHA-256, 32 bytes, of the model and the ids.
 std::string ContentDigest(std::string_view model, const TokenIds& ids);
 

@@ -153,7 +153,7 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
                                                       kMostRequestIdBytes,
                                                       params.request_id.size()));
   }
-  const int64_t num_bytes = NumBytesOf(params.content);
+  const int64_t num_bytes = NumBytesToEncode(params.content);
   const std::string digest = DigestOf(params.content);
   const RequestKey key(params.caller.tenant, params.request_id);
 

@@ -31,7 +31,7 @@ std::optional<TokenIds> IdsFrom(const std::vector<text::EncodedToken>& tokens, i
 }  // namespace
 
 absl::StatusOr<SessionSeam::Extended> SessionSeam::Extend(const SessionContent& before,
-                                                          const Content& given,
+                                                          const PromptContent& given,
                                                           bool generates) const {
   absl::StatusOr<Extended> extended;
   if (const auto* messages = std::get_if<ChatMessages>(&given)) {

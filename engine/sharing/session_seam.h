@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,7 +29,6 @@ class SessionSeam {
   SessionSeam(const Frontend& frontend, const text::Tokenizer& tokenizer, int64_t max_model_len)
       : frontend_(frontend), tokenizer_(tokenizer), max_model_len_(max_model_len) {}
 
-  using Content = std::variant<std::string, TokenIds, ChatMessages>;
   struct Extended {
     SessionContent content;
     int64_t kept_tokens = 0;  // the tokens of `before` that `content` begins with
@@ -39,7 +37,7 @@ class SessionSeam {
   // If `generates`, a turn follows: an answer to a conversation begins, and `given` may be empty.
   // Returns InvalidArgument if the result is too long, or if `given` cannot follow the session: a
   // text behind a conversation, or messages behind tokens that are no conversation.
-  absl::StatusOr<Extended> Extend(const SessionContent& before, const Content& given,
+  absl::StatusOr<Extended> Extend(const SessionContent& before, const PromptContent& given,
                                   bool generates) const;
 
  private:

@@ -149,23 +149,22 @@ absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat) {
 
 namespace {
 
-using PromptVariant = decltype(engine::GenerateParams::prompt);
-
 // Returns the text, the ids or the conversation of `request`. `which` is the case of the oneof that
 // has them, and `field` its name.
 template <typename Request, typename Case>
-absl::StatusOr<PromptVariant> TextIdsOrChat(const Request& request, Case which, const char* field) {
+absl::StatusOr<engine::PromptContent> TextIdsOrChat(const Request& request, Case which,
+                                                    const char* field) {
   switch (which) {
     case Request::kText:
-      return PromptVariant(request.text());
+      return engine::PromptContent(request.text());
     case Request::kTokenIds: {
       const auto& ids = request.token_ids().ids();
       if (ids.empty()) return absl::InvalidArgumentError("token_ids.ids: want at least one");
-      return PromptVariant(engine::TokenIds(ids.begin(), ids.end()));
+      return engine::PromptContent(engine::TokenIds(ids.begin(), ids.end()));
     }
     case Request::kChat: {
       ASSIGN_OR_RETURN(engine::ChatMessages messages, FromProto(request.chat()));
-      return PromptVariant(std::move(messages));
+      return engine::PromptContent(std::move(messages));
     }
     default:
       return absl::InvalidArgumentError(
@@ -174,13 +173,9 @@ absl::StatusOr<PromptVariant> TextIdsOrChat(const Request& request, Case which, 
 }
 
 template <typename Request>
-absl::StatusOr<PromptVariant> PromptOf(const Request& request) {
+absl::StatusOr<engine::PromptContent> PromptOf(const Request& request) {
   return TextIdsOrChat(request, request.prompt_case(), "prompt");
 }
-
-}  // namespace
-
-namespace {
 
 // Returns nullopt if the request resumes nothing.
 absl::StatusOr<std::optional<engine::ResumeParams>> ResumeOf(const v1::GenerateRequest& request) {
@@ -205,8 +200,7 @@ absl::StatusOr<std::optional<engine::ResumeParams>> ResumeOf(const v1::GenerateR
 
 }  // namespace
 
-absl::StatusOr<decltype(engine::PrefixParams::content)> ContentOf(
-    const v1::CreatePrefixRequest& request) {
+absl::StatusOr<engine::PromptContent> ContentOf(const v1::CreatePrefixRequest& request) {
   return TextIdsOrChat(request, request.content_case(), "content");
 }
 

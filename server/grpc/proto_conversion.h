@@ -28,8 +28,7 @@ namespace quire::server {
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request);
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request);
 // Returns the content of a new prefix, or InvalidArgument if it has none.
-absl::StatusOr<decltype(engine::PrefixParams::content)> ContentOf(
-    const v1::CreatePrefixRequest& request);
+absl::StatusOr<engine::PromptContent> ContentOf(const v1::CreatePrefixRequest& request);
 // Returns InvalidArgument when `chat` has no message.
 absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat);
 

@@ -25,8 +25,7 @@ const FrontendLimits kLimits = {.vocab_size = 300,
 
 class PrefixPromptTest : public ::testing::Test {
  protected:
-  std::shared_ptr<PrefixContent> Prefix(
-      const std::variant<std::string, TokenIds, ChatMessages>& given) {
+  std::shared_ptr<PrefixContent> Prefix(const PromptContent& given) {
     auto prefix = std::make_shared<PrefixContent>();
     prefix->tenant = "owner";
     const auto ids = frontend_.EncodePrefix(given);

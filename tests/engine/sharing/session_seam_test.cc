@@ -24,7 +24,7 @@ constexpr char kForgetful[] =
 
 class SessionSeamTest : public ::testing::Test {
  protected:
-  SessionContent Extended(const SessionContent& before, const SessionSeam::Content& given,
+  SessionContent Extended(const SessionContent& before, const PromptContent& given,
                           bool generates = true) {
     const auto extended = seam_.Extend(before, given, generates);
     EXPECT_TRUE(extended.ok()) << extended.status();
@@ -32,7 +32,7 @@ class SessionSeamTest : public ::testing::Test {
     kept_ = extended->kept_tokens;
     return extended->content;
   }
-  std::string Error(const SessionContent& before, const SessionSeam::Content& given,
+  std::string Error(const SessionContent& before, const PromptContent& given,
                     bool generates = true) {
     const auto extended = seam_.Extend(before, given, generates);
     EXPECT_EQ(extended.status().code(), absl::StatusCode::kInvalidArgument);
