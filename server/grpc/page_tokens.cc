@@ -9,6 +9,8 @@
 #include <openssl/rand.h>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "base/check.h"
 #include "base/strings.h"
@@ -71,6 +73,20 @@ absl::StatusOr<uint64_t> PageTokens::Read(std::string_view query, std::string_vi
         "page_token: want a token of the last hour, got an older one");
   }
   return content.cursor;
+}
+
+std::string ListQuery(std::string_view rpc, std::string_view caller,
+                      const std::optional<std::string>& tenant) {
+  return absl::StrCat(base::ToAbsl(rpc), ":", caller.size(), ":", base::ToAbsl(caller),
+                      tenant ? ":" : "", tenant.value_or(""));
+}
+
+absl::StatusOr<int32_t> CheckPageSize(std::optional<uint32_t> given) {
+  constexpr uint32_t kDefault = 100;
+  const uint32_t size = given.value_or(kDefault);
+  if (size >= 1 && size <= uint32_t{kMaxPageSize}) return static_cast<int32_t>(size);
+  return absl::InvalidArgumentError(
+      absl::StrFormat("page_size: want 1..%d, got %d", kMaxPageSize, size));
 }
 
 }  // namespace quire::server

@@ -26,7 +26,6 @@ constexpr int kMaxAllowedTenants = 256;
 constexpr size_t kMaxTenantName = 256;
 constexpr size_t kMaxSalt = 256;
 constexpr size_t kMaxRequestId = 36;
-constexpr uint32_t kDefaultPage = 100;
 
 absl::Status CheckLength(std::string_view field, std::string_view value, size_t min, size_t max) {
   if (value.size() >= min && value.size() <= max) return absl::OkStatus();
@@ -150,13 +149,6 @@ absl::StatusOr<engine::PrefixUpdate> FromProto(const v1::UpdatePrefixRequest& re
     return RefreshWantsTtl("prefix.refresh_on_hit");
   }
   return update;
-}
-
-absl::StatusOr<int32_t> PageSizeOf(const v1::ListPrefixesRequest& request) {
-  const uint32_t size = request.has_page_size() ? request.page_size() : kDefaultPage;
-  if (size >= 1 && size <= uint32_t{kMaxPrefixPage}) return static_cast<int32_t>(size);
-  return absl::InvalidArgumentError(
-      absl::StrFormat("page_size: want 1..%d, got %d", kMaxPrefixPage, size));
 }
 
 v1::Prefix ToProto(const engine::PrefixInfo& info) {

@@ -18,15 +18,11 @@ struct PrefixTtlLimits {
   absl::Time now;          // by the wall clock
 };
 
-inline constexpr int32_t kMaxPrefixPage = 1000;
-
 // Converts all fields except the caller, which the RPC handler sets, and `wait`.
 absl::StatusOr<engine::PrefixParams> FromProto(const v1::CreatePrefixRequest& request,
                                                const PrefixTtlLimits& limits);
 absl::StatusOr<engine::PrefixUpdate> FromProto(const v1::UpdatePrefixRequest& request,
                                                const PrefixTtlLimits& limits);
-// Returns the number of prefixes on a page: 1..kMaxPrefixPage.
-absl::StatusOr<int32_t> PageSizeOf(const v1::ListPrefixesRequest& request);
 
 v1::Prefix ToProto(const engine::PrefixInfo& info);
 

@@ -212,18 +212,12 @@ class PrefixService final : public RawPrefixService {
 
   absl::StatusOr<v1::ListPrefixesResponse> PageOf(const PrefixCall& call,
                                                   const v1::ListPrefixesRequest& in) const {
-    ASSIGN_OR_RETURN(int32_t at_most, PageSizeOf(in));
-    const std::string query =
-        absl::StrCat("ListPrefixes:", call.caller_name().size(), ":", call.caller_name(),
-                     in.has_tenant() ? ":" : "", in.tenant());
-    uint64_t after = 0;
-    if (!in.page_token().empty()) {
-      ASSIGN_OR_RETURN(after, page_tokens_.Read(query, in.page_token(), base::SteadyNow()));
-    }
-    const auto tenant = in.has_tenant() ? std::optional<std::string>(in.tenant()) : std::nullopt;
+    ASSIGN_OR_RETURN(
+        PageRequest wanted,
+        ReadPageRequest(page_tokens_, "ListPrefixes", call.caller_name(), in, base::SteadyNow()));
     while (true) {
       ASSIGN_OR_RETURN(const engine::NamedPrefixes::Page page,
-                       prefixes().List(call.caller(), tenant, after, at_most));
+                       prefixes().List(call.caller(), wanted.tenant, wanted.after, wanted.size));
       v1::ListPrefixesResponse response;
       size_t num_bytes = 0;
       for (const engine::PrefixInfo& info : page.prefixes) {
@@ -234,11 +228,12 @@ class PrefixService final : public RawPrefixService {
       }
       if (response.prefixes_size() == std::ssize(page.prefixes)) {
         if (page.next != 0) {
-          response.set_next_page_token(page_tokens_.Make(query, page.next, base::SteadyNow()));
+          response.set_next_page_token(
+              page_tokens_.Make(wanted.query, page.next, base::SteadyNow()));
         }
         return response;
       }
-      at_most = response.prefixes_size();  // asks for those that fit, to learn the next cursor
+      wanted.size = response.prefixes_size();  // asks for those that fit, to learn the next cursor
     }
   }
 

@@ -31,9 +31,6 @@
 namespace quire::server {
 namespace {
 
-constexpr uint32_t kDefaultPageSize = 100;
-constexpr uint32_t kMaxPageSize = 1000;
-
 class SessionCall : public UnaryReactor {
  public:
   SessionCall(const ServiceParts& parts, grpc::CallbackServerContext& context, Rpc rpc,
@@ -237,27 +234,17 @@ class SessionService final : public RawSessionService {
 
   absl::StatusOr<v1::ListSessionsResponse> PageOf(const SessionCall& call,
                                                   const v1::ListSessionsRequest& in) const {
-    const uint32_t size = in.has_page_size() ? in.page_size() : kDefaultPageSize;
-    if (size < 1 || size > kMaxPageSize) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("page_size: want 1..%d, got %d", kMaxPageSize, size));
-    }
-    const std::string& name = call.principal().name;
-    const std::string query = absl::StrCat("ListSessions:", name.size(), ":", name,
-                                           in.has_tenant() ? ":" : "", in.tenant());
-    uint64_t after = 0;
-    if (!in.page_token().empty()) {
-      ASSIGN_OR_RETURN(after, page_tokens_.Read(query, in.page_token(), base::SteadyNow()));
-    }
-    const auto tenant = in.has_tenant() ? std::optional<std::string>(in.tenant()) : std::nullopt;
+    ASSIGN_OR_RETURN(const PageRequest wanted,
+                     ReadPageRequest(page_tokens_, "ListSessions", call.principal().name, in,
+                                     base::SteadyNow()));
     ASSIGN_OR_RETURN(const engine::Sessions::Page page,
-                     sessions().List(call.caller(), tenant, after, static_cast<int32_t>(size)));
+                     sessions().List(call.caller(), wanted.tenant, wanted.after, wanted.size));
     v1::ListSessionsResponse response;
     for (const engine::SessionInfo& info : page.sessions) {
       *response.add_sessions() = ToProto(info);
     }
     if (page.next != 0) {
-      response.set_next_page_token(page_tokens_.Make(query, page.next, base::SteadyNow()));
+      response.set_next_page_token(page_tokens_.Make(wanted.query, page.next, base::SteadyNow()));
     }
     return response;
   }

@@ -637,9 +637,6 @@ bug("PrefixLeftBehind", "a call that ends before its answer leaves its prefix", 
     "if (!BUG && !may_retry) {")
 bug("PrefixFailedIsFine", "a prefix that could not be computed is an answer", "if (status.ok() && info->state ==",
     "if (!BUG && status.ok() && info->state ==")
-bug("PrefixPagesOfOthers", "a page token holds for every caller",
-    'call.caller_name().size(), ":", call.caller_name(),\n                     in.has_tenant()',
-    'BUG ? 0 : call.caller_name().size(), ":", BUG ? "" : call.caller_name(),\n                     in.has_tenant()')
 bug("PrefixMissingAnyError", "allow_missing hides every error", "if (!absl::IsNotFound(deleted) || !in.allow_missing())",
     "if ((!BUG && !absl::IsNotFound(deleted)) || !in.allow_missing())")
 bug("PrefixPageTooLarge", "a page has any number of bytes", "num_bytes > kMaxPageBytes &&", "!BUG && num_bytes > kMaxPageBytes &&")
@@ -652,6 +649,8 @@ bug("PrefixMaskIgnored", "an update takes both ends", 'if (names("ttl") && names
     'if (!BUG && names("ttl") && names("expire_time")) {')
 
 bug, drop = source("server/grpc/page_tokens.cc", "server_test:PageTokensTest.*")
+bug("PrefixPagesOfOthers", "a page token holds for every caller", 'caller.size(), ":", base::ToAbsl(caller),',
+    'BUG ? 0 : caller.size(), ":", BUG ? "" : base::ToAbsl(caller),', "server_test:PrefixServiceTest.*")
 bug("PageTokenForever", "a page token does not expire", "if (absl::ToUnixNanos(now) > content.expires) {",
     "if (!BUG && absl::ToUnixNanos(now) > content.expires) {")
 

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 
 #include "base/strings.h"
+#include "server/grpc/page_tokens.h"
 #include "server/grpc/proto_conversion.h"
 
 namespace quire::server {

@@ -60,7 +60,7 @@ void RunList(const std::string& bytes) {
   const auto request = Parse<v1::ListPrefixesRequest>(bytes);
   const auto size = server::PageSizeOf(request);
   if (!size.ok()) return CheckRefusal(size.status());
-  QUIRE_CHECK(*size >= 1 && *size <= server::kMaxPrefixPage);
+  QUIRE_CHECK(*size >= 1 && *size <= server::kMaxPageSize);
   CheckRefusal(tokens.Read("q", request.page_token(), kLimits.now).status());
 }
 
