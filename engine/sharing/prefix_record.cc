@@ -10,7 +10,6 @@
 namespace quire::engine {
 namespace {
 
-constexpr size_t kMostNameBytes = 128;
 constexpr size_t kMostAllowed = 256;
 
 std::string BytesOf(const base::Sha256Digest& digest) { return {digest.begin(), digest.end()}; }
@@ -31,12 +30,6 @@ absl::Time PrefixRecord::End() const {
 }
 
 std::string PrefixRecord::etag() const { return absl::StrCat(absl::Hex(pin), "-", version); }
-
-absl::Status CheckDisplayName(std::string_view name) {
-  if (name.size() <= kMostNameBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("display_name: want at most %d bytes, got %d", kMostNameBytes, name.size()));
-}
 
 absl::Status CheckAllowedTenants(const std::vector<std::string>& tenants) {
   if (tenants.size() <= kMostAllowed) return absl::OkStatus();

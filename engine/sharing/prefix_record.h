@@ -52,7 +52,6 @@ struct PrefixRecord {
 };
 
 // Returns InvalidArgument, with what is wanted, unless the value is one that a prefix may have.
-absl::Status CheckDisplayName(std::string_view name);
 absl::Status CheckAllowedTenants(const std::vector<std::string>& tenants);
 
 // Returns the number of bytes that Frontend::EncodePrefix tokenizes; a token id counts as one.

@@ -7,11 +7,10 @@
 
 #include "base/resource_name.h"
 #include "base/status_macros.h"
+#include "engine/sharing/field_checks.h"
 
 namespace quire::engine {
 namespace {
-
-constexpr size_t kMostRequestIdBytes = 36;
 
 // The longest sleep of the housekeeper.
 constexpr absl::Duration kLongestWait = absl::Hours(1);
@@ -145,14 +144,10 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
     return absl::NotFoundError(absl::StrFormat("model: \"%s\" is not served here, \"%s\" is",
                                                params.model, config_.model));
   }
-  RETURN_IF_ERROR(CheckDisplayName(params.display_name));
+  RETURN_IF_ERROR(CheckLength("display_name", params.display_name, kMostDisplayNameBytes));
   RETURN_IF_ERROR(CheckAllowedTenants(params.allowed_tenants));
   RETURN_IF_ERROR(CheckExpiration(params.expiration, params.refresh_on_hit));
-  if (params.request_id.size() > kMostRequestIdBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat("request_id: want at most %d bytes, got %d",
-                                                      kMostRequestIdBytes,
-                                                      params.request_id.size()));
-  }
+  RETURN_IF_ERROR(CheckLength("request_id", params.request_id, kMostRequestIdBytes));
   const int64_t num_bytes = NumBytesToEncode(params.content);
   const std::string digest = DigestOf(params.content);
   const RequestKey key(params.caller.tenant, params.request_id);
@@ -397,7 +392,9 @@ absl::StatusOr<NamedPrefixes::Page> PrefixRegistry::List(const PrefixCaller& cal
 
 absl::StatusOr<PrefixInfo> PrefixRegistry::Update(const PrefixCaller& caller,
                                                   const PrefixUpdate& update) {
-  if (update.display_name) RETURN_IF_ERROR(CheckDisplayName(*update.display_name));
+  if (update.display_name) {
+    RETURN_IF_ERROR(CheckLength("display_name", *update.display_name, kMostDisplayNameBytes));
+  }
   if (update.allowed_tenants) RETURN_IF_ERROR(CheckAllowedTenants(*update.allowed_tenants));
   base::MutexLock lock(mu_);
   ASSIGN_OR_RETURN(const RecordPtr record, FindOwn(caller, update.name, update.etag));

@@ -10,13 +10,12 @@
 
 #include "base/resource_name.h"
 #include "base/status_macros.h"
+#include "engine/sharing/field_checks.h"
 
 namespace quire::engine {
 namespace {
 
 constexpr char kCollection[] = "sessions";
-constexpr size_t kMaxRequestId = 36;
-constexpr size_t kMaxDisplayName = 128;
 constexpr size_t kMaxSalt = 256;  // as CacheParams::salt
 constexpr absl::Duration kReplayTime = absl::Hours(1);
 
@@ -27,12 +26,6 @@ absl::Status NoSuchSession() {
 
 absl::Status InTurn() {
   return absl::AbortedError("the session is in a turn: wait for its end, or cancel it");
-}
-
-absl::Status CheckLength(const char* field, std::string_view text, size_t most) {
-  if (text.size() <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s: want at most %d bytes, got %d", field, most, text.size()));
 }
 
 absl::Status CheckTtl(absl::Duration ttl) {
@@ -93,9 +86,9 @@ absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params)
     return absl::NotFoundError(
         absl::StrFormat("model: \"%s\" is not served here; want \"%s\"", params.model, model_));
   }
-  RETURN_IF_ERROR(CheckLength("display_name", params.display_name, kMaxDisplayName));
+  RETURN_IF_ERROR(CheckLength("display_name", params.display_name, kMostDisplayNameBytes));
   RETURN_IF_ERROR(CheckLength("salt", params.salt, kMaxSalt));
-  RETURN_IF_ERROR(CheckLength("request_id", params.request_id, kMaxRequestId));
+  RETURN_IF_ERROR(CheckLength("request_id", params.request_id, kMostRequestIdBytes));
   RETURN_IF_ERROR(CheckTtl(params.ttl));
   Removed removed;
   base::MutexLock lock(mu_);
@@ -165,7 +158,7 @@ absl::StatusOr<SessionAppended> SessionRegistry::Append(const SessionAppend& app
 
 absl::StatusOr<std::optional<SessionAppended>> SessionRegistry::FindAppend(
     const SessionAppend& append) {
-  RETURN_IF_ERROR(CheckLength("request_id", append.request_id, kMaxRequestId));
+  RETURN_IF_ERROR(CheckLength("request_id", append.request_id, kMostRequestIdBytes));
   Removed removed;
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
@@ -177,7 +170,7 @@ absl::StatusOr<std::optional<SessionAppended>> SessionRegistry::FindAppend(
 }
 
 absl::StatusOr<std::vector<SessionInfo>> SessionRegistry::Fork(const SessionFork& fork) {
-  RETURN_IF_ERROR(CheckLength("request_id", fork.request_id, kMaxRequestId));
+  RETURN_IF_ERROR(CheckLength("request_id", fork.request_id, kMostRequestIdBytes));
   if (fork.count < 1 || fork.count > kMaxForkCount) {
     return absl::InvalidArgumentError(
         absl::StrFormat("count: want 1..%d, got %d", kMaxForkCount, fork.count));
