@@ -3,6 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tests/engine/frontend/test_limits.h"
 #include "tests/testing/fake_tokenizer.h"
 
 namespace quire::engine {
@@ -11,13 +12,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-const FrontendLimits kLimits = {.vocab_size = 300,
-                                .max_model_len = 64,
-                                .max_prompt_bytes = 100,
-                                .cache_tokens = 256,
-                                .block_size = 16,
-                                .max_num_seqs = 4};
 
 class FrontendTest : public ::testing::Test {
  protected:

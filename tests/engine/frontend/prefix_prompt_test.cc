@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "engine/frontend/frontend.h"
+#include "tests/engine/frontend/test_limits.h"
 #include "tests/testing/fake_tokenizer.h"
 
 namespace quire::engine {
@@ -15,13 +16,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-const FrontendLimits kLimits = {.vocab_size = 300,
-                                .max_model_len = 64,
-                                .max_prompt_bytes = 100,
-                                .cache_tokens = 256,
-                                .block_size = 16,
-                                .max_num_seqs = 4};
 
 class PrefixPromptTest : public ::testing::Test {
  protected:
