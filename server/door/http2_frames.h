@@ -44,6 +44,10 @@ enum class Http2Error : uint32_t {
   kEnhanceYourCalm = 11,
 };
 
+inline std::string_view Text(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 struct FrameHead {
   size_t payload_bytes = 0;
   FrameType type = FrameType::kData;

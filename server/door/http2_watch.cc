@@ -12,10 +12,6 @@ constexpr int kMostWindowCredit = 10'000;
 // gRPC decodes the HEADERS of an even stream for the HPACK table, but starts no call for them.
 constexpr uint32_t kIgnoredStream = 0x7ffffffe;
 
-std::string_view Text(std::span<const uint8_t> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 std::span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "base/logging.h"
+#include "server/door/http2_frames.h"
 
 namespace quire::server::door {
 namespace {
@@ -16,10 +17,6 @@ constexpr int kReadsInTurn = 8;  // from one end, before other connections have 
 constexpr std::chrono::seconds kLinger(2);
 constexpr std::chrono::milliseconds kSweepEvery(100);
 constexpr std::chrono::seconds kLastWords(1);
-
-std::string_view Text(std::span<const uint8_t> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 bool IsAgain() { return errno == EAGAIN || errno == EINTR; }
 

@@ -89,10 +89,10 @@ class PrefixCall final : public UnaryReactor {
 };
 
 template <typename Base>
-using RawReads = v1::PrefixService::WithRawCallbackMethod_GetPrefix<
+using RawPrefixReads = v1::PrefixService::WithRawCallbackMethod_GetPrefix<
     v1::PrefixService::WithRawCallbackMethod_ListPrefixes<
         v1::PrefixService::WithRawCallbackMethod_WarmPrefix<Base>>>;
-using RawPrefixService = RawReads<v1::PrefixService::WithRawCallbackMethod_CreatePrefix<
+using RawPrefixService = RawPrefixReads<v1::PrefixService::WithRawCallbackMethod_CreatePrefix<
     v1::PrefixService::WithRawCallbackMethod_UpdatePrefix<
         v1::PrefixService::WithRawCallbackMethod_DeletePrefix<v1::PrefixService::Service>>>>;
 

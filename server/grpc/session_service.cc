@@ -132,10 +132,10 @@ class AppendCall final : public SessionCall, public UnaryWriter {
 };
 
 template <typename Base>
-using RawReads = v1::SessionService::WithRawCallbackMethod_GetSession<
+using RawSessionReads = v1::SessionService::WithRawCallbackMethod_GetSession<
     v1::SessionService::WithRawCallbackMethod_ListSessions<
         v1::SessionService::WithRawCallbackMethod_Converse<Base>>>;
-using RawSessionService = RawReads<v1::SessionService::WithRawCallbackMethod_CreateSession<
+using RawSessionService = RawSessionReads<v1::SessionService::WithRawCallbackMethod_CreateSession<
     v1::SessionService::WithRawCallbackMethod_AppendToSession<
         v1::SessionService::WithRawCallbackMethod_ForkSession<
             v1::SessionService::WithRawCallbackMethod_CloseSession<v1::SessionService::Service>>>>>;

@@ -27,7 +27,7 @@ import tempfile
 import time
 
 from planted_bugs import BUGS
-from relink import compile_entries, compile_words, link_line
+from relink import Unit, link_line, units
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SWITCH = """#pragma once
@@ -89,21 +89,18 @@ def woven():
     return texts
 
 
-def units_of(build: pathlib.Path, paths) -> list[str]:
-    """Sources of ours to compile anew: those of `paths`, and those that include one."""
+def units_of(build: pathlib.Path, paths):
+    """Units of ours to compile anew: those with a source of `paths`, and those that include one."""
     deps = subprocess.run(["ninja", "-C", str(build), "-t", "deps"], capture_output=True, text=True, check=True).stdout
-    units = {path for path in paths if path.endswith(".cc")}
-    headers = {str(ROOT / path) for path in paths if path.endswith(".h")}
-    objects = {compile_words(build, unit)[1]: unit
-               for unit in (str(pathlib.Path(e["file"]).relative_to(ROOT)) for e in compile_entries(build)
-                            if pathlib.Path(e["file"]).is_relative_to(ROOT))
-               if not unit.startswith(("build/", "tests/", "bench/"))}
+    files = {str(ROOT / path) for path in paths}
+    including = set()
     for record in deps.split("\n\n"):
         target, *included = record.split("\n")
-        unit = objects.get(target.split(":")[0])
-        if unit and any(os.path.normpath(build / line.strip()) in headers for line in included):
-            units.add(unit)
-    return sorted(units)
+        if any(os.path.normpath(build / line.strip()) in files for line in included):
+            including.add(target.split(":")[0])
+    not_ours = tuple(f"{ROOT}/{folder}/" for folder in ("build", "tests", "bench"))
+    return [unit for unit in units(build)
+            if not unit.sources[0].startswith(not_ours) and (unit.object in including or files.intersection(unit.sources))]
 
 
 class PlantedBuild:
@@ -118,22 +115,31 @@ class PlantedBuild:
             shadow = self.scratch / "source" / path
             shadow.parent.mkdir(parents=True, exist_ok=True)
             shadow.write_text(text)
-        units = units_of(build, texts)
-        self.objects = {compile_words(build, unit)[1] for unit in units}
-        self._compile([compile_words(build, units[0])[0][0], "-O1", "-fPIC"], self.scratch / "source/planted_bug.cc",
-                      "planted_bug.o")
+        chosen = units_of(build, texts)
+        if not chosen:
+            sys.exit(f"{build}: compiles none of {', '.join(texts)}")
+        self.objects = {unit.object for unit in chosen}
+        self._compile([chosen[0].words[0], "-O1", "-fPIC"], self.scratch / "source/planted_bug.cc", "planted_bug.o")
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(self._compile_unit, units))
+            list(pool.map(self._compile_unit, chosen))
 
-    def _compile_unit(self, unit: str):
-        words, output = compile_words(self.build, unit)
+    def _compile_unit(self, unit: Unit):
+        words = list(unit.words)
         words = words[:words.index("-o")] + words[words.index("-o") + 2:words.index("-c")]
         # The copies with bugs come first on the include path. Warnings are off, so that no warning rejects a
         # bug.
-        source = self.scratch / "source"
-        shadow = source / unit
-        self._compile([words[0], f"-I{source}", "-include", "planted_bug.h"] + words[1:] + ["-w", "-O2", "-g0"],
-                      shadow if shadow.exists() else ROOT / unit, output)
+        self._compile([words[0], f"-I{self.scratch / 'source'}", "-include", "planted_bug.h"] + words[1:]
+                      + ["-w", "-O2", "-g0"], self._shadow_of(unit), unit.object)
+
+    def _shadow_of(self, unit: Unit) -> pathlib.Path:
+        """The file to compile for a unit: of each source the copy with bugs, where there is one."""
+        shadows = [self.scratch / "source" / pathlib.Path(source).relative_to(ROOT) for source in unit.sources]
+        shadows = [shadow if shadow.exists() else source for shadow, source in zip(shadows, unit.sources)]
+        if [unit.file] == list(unit.sources):
+            return shadows[0]
+        joined = self.scratch / "source" / (unit.object.replace("/", "_") + ".cc")
+        joined.write_text("".join(f'#include "{shadow}"\n' for shadow in shadows))
+        return joined
 
     def _compile(self, words, file: pathlib.Path, output: str):
         made = self.scratch / output

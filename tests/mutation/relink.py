@@ -1,29 +1,45 @@
 """How a finished build compiles a source and links a test: what tools that change a source go by."""
 
+import dataclasses
 import functools
 import json
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
 
 
-@functools.lru_cache(maxsize=None)
-def compile_entries(build: pathlib.Path):
-    return json.loads((build / "compile_commands.json").read_text())
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """What a build compiles at once: one source, or sources that CMake joined (CMAKE_UNITY_BUILD)."""
+
+    file: str
+    sources: tuple[str, ...]  # absolute paths
+    words: tuple[str, ...]  # the command, without ccache
+    object: str  # the file that the command makes, seen from the build folder
 
 
 @functools.lru_cache(maxsize=None)
-def compile_words(build: pathlib.Path, unit: str):
-    """The command that compiles `unit`, and the object it makes. A unit may be one of those that a source made by
-    CMake joins (CMAKE_UNITY_BUILD); what it takes is the same."""
-    entries = compile_entries(build)
-    joined = [e for e in entries if "/unity_" in e["file"] and f"/{unit}\"" in pathlib.Path(e["file"]).read_text()]
-    for entry in [e for e in entries if e["file"].endswith(f"/{unit}")] + joined:
+def units(build: pathlib.Path) -> tuple[Unit, ...]:
+    """All units of the build."""
+    found = []
+    for entry in json.loads((build / "compile_commands.json").read_text()):
         words = shlex.split(entry["command"])
         words = words[1:] if words[0].endswith("ccache") else words
-        return words, words[words.index("-o") + 1]
-    sys.exit(f"{build}: does not build {unit}")
+        sources = [entry["file"]]
+        if pathlib.Path(entry["file"]).name.startswith("unity_"):
+            sources = re.findall(r'^#include "(/.*)"$', pathlib.Path(entry["file"]).read_text(), re.M)
+        found.append(Unit(entry["file"], tuple(sources), tuple(words), words[words.index("-o") + 1]))
+    return tuple(found)
+
+
+def compile_words(build: pathlib.Path, source: str):
+    """The command that compiles `source`, alone or joined with others, and the object it makes."""
+    for unit in sorted(units(build), key=lambda unit: len(unit.sources)):
+        if any(path.endswith(f"/{source}") for path in unit.sources):
+            return list(unit.words), unit.object
+    sys.exit(f"{build}: does not build {source}")
 
 
 @functools.lru_cache(maxsize=None)
