@@ -85,6 +85,7 @@ std::vector<LedgerGroup> LedgerGroups(const KvCache& cache, const StepLimits& li
 
 PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts) {
   PrefixRegistryConfig config{.model = parts.model_info.name,
+                              .model_digest = parts.server_info.model_digest,
                               .block_size = parts.limits.block_size};
   std::vector<kernels::AttentionPattern> windows;
   for (const KvGroup& group : parts.cache.groups()) {

@@ -58,9 +58,9 @@ std::string DigestOf(const PromptContent& given) {
   return BytesOf(sum.Finish());
 }
 
-std::string ContentDigest(std::string_view model, const TokenIds& ids) {
+std::string ContentDigest(std::string_view model_digest, const TokenIds& ids) {
   base::Sha256 sum;
-  sum.AddSized(model);
+  sum.Add(std::as_bytes(std::span(model_digest)));
   sum.Add(std::as_bytes(std::span(ids)));
   return BytesOf(sum.Finish());
 }

@@ -58,7 +58,8 @@ absl::Status CheckAllowedTenants(const std::vector<std::string>& tenants);
 int64_t NumBytesToEncode(const PromptContent& given);
 // Returns a digest that differs when the contents differ.
 std::string DigestOf(const PromptContent& given);
-// Returns the SHA-256, 32 bytes, of the model and the ids.
-std::string ContentDigest(std::string_view model, const TokenIds& ids);
+// Returns the SHA-256, 32 bytes, of the model's digest, as it is shown, and the ids, each a
+// little-endian int32.
+std::string ContentDigest(std::string_view model_digest, const TokenIds& ids);
 
 }  // namespace quire::engine

@@ -250,7 +250,7 @@ absl::Status PrefixRegistry::Prepare(Request& request) {
   content->tenant = record->tenant;
   content->ids = std::move(ids);
   content->given = std::move(record->given);
-  std::string digest = ContentDigest(config_.model, content->ids);
+  std::string digest = ContentDigest(config_.model_digest, content->ids);
   RETURN_IF_ERROR(ledger_.Pin(blocks));
   base::MutexLock lock(mu_);
   record->blocks = std::move(blocks);

@@ -47,7 +47,8 @@ class PrefixHost {
 };
 
 struct PrefixRegistryConfig {
-  std::string model;  // the served one
+  std::string model;         // the served one
+  std::string model_digest;  // of its file: see files/model_digest.h
   int32_t block_size = 0;
   // Returns the blocks, by KV group, that a pin of so many tokens holds.
   std::function<std::vector<int64_t>(int64_t num_tokens)> blocks_of;

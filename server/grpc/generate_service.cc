@@ -160,6 +160,16 @@ class StreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publ
   bool has_written_ = false;          // egress thread only
 };
 
+// Returns an answer that says which model and which family of bits it is of.
+v1::GenerateResponse ToResponse(std::vector<engine::TokenDelta> samples,
+                                const engine::RequestSummary& summary,
+                                const engine::ServerInfo& info) {
+  v1::GenerateResponse response = ToProto(std::move(samples), summary);
+  response.set_model_digest(info.model_digest);
+  response.set_numerics(info.answer_numerics);
+  return response;
+}
+
 // A call of Generate or Score, which answer with one message.
 template <typename Request>
 class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
@@ -186,11 +196,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
     if constexpr (kScores) {
       Answer(ToScores(std::move(samples), summary));
     } else {
-      v1::GenerateResponse response = ToProto(std::move(samples), summary);
-      const engine::ServerInfo& info = call_.parts().engine.server_info();
-      response.set_model_digest(info.model_digest);
-      response.set_numerics(info.answer_numerics);
-      Answer(std::move(response));
+      Answer(ToResponse(std::move(samples), summary, call_.parts().engine.server_info()));
     }
     linger_->Answered();
     Finish(call_.End(status, summary));
@@ -251,7 +257,8 @@ class BatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
     message.set_index(static_cast<uint32_t>(answer.index));
     if (answer.status.ok()) {
       v1::GenerateResponse& response = *message.mutable_response();
-      response = ToProto(std::move(answer.samples), answer.summary);
+      response = ToResponse(std::move(answer.samples), answer.summary,
+                            call_.parts().engine.server_info());
       response.set_request_id(items_[answer.index].request_id);
       response.set_model(call_.parts().engine.model_info().name);
     } else {

@@ -30,6 +30,7 @@ class BatchTest(harness.TestCase):
             alone = self.client.inference.Generate(requests[index], timeout=harness.DEADLINE)
             self.assertEqual(list(answer.response.completions[0].token_ids), list(alone.completions[0].token_ids))
             self.assertEqual(answer.response.completions[0].text, alone.completions[0].text)
+            self.assertEqual((answer.response.model_digest, answer.response.numerics), (alone.model_digest, alone.numerics))
 
     def test_the_answers_are_those_of_generate(self):
         requests = [request(i) for i in range(len(PROMPTS))]
