@@ -98,9 +98,19 @@ PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts) {
   return config;
 }
 
+// Returns null if the parts have no directory.
+absl::StatusOr<std::unique_ptr<PrefixLog>> OpenPrefixLog(const EngineParts& parts,
+                                                         const EngineConfig& config) {
+  if (parts.directory == nullptr) return nullptr;
+  return PrefixLog::Open(*parts.directory, parts.server_info.model_digest,
+                         {.max_bytes = config.kv_disk_mib << 20,
+                          .vocab_size = static_cast<int32_t>(parts.model->config().vocab_size)});
+}
+
 class EngineImpl final : public SteppedEngine, private PrefixHost {
  public:
-  EngineImpl(EngineParts parts, const EngineConfig& config);
+  // `log` may be null; it uses the directory of `parts`.
+  EngineImpl(EngineParts parts, const EngineConfig& config, std::unique_ptr<PrefixLog> log);
   ~EngineImpl() override;
 
   absl::Status WarmUp() { return loop_.WarmUp(); }
@@ -198,7 +208,8 @@ class EngineImpl::Handle final : public SubmittedRequest {
   EngineImpl& engine_;  // not owned
 };
 
-EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
+EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config,
+                       std::unique_ptr<PrefixLog> log)
     : parts_(std::move(parts)),
       ledger_(LedgerGroups(parts_.cache, parts_.limits), config.max_pinned_share),
       frontend_(*parts_.tokenizer, parts_.chat_template.get(),
@@ -213,7 +224,7 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
       seam_(frontend_, *parts_.tokenizer, parts_.limits.max_model_len),
       sessions_(seam_, *parts_.clock, parts_.model_info.name),
       tickets_(config.max_queue),
-      prefixes_(PrefixConfigOf(parts_), frontend_, ledger_, *parts_.clock, *this),
+      prefixes_(PrefixConfigOf(parts_), frontend_, ledger_, *parts_.clock, *this, std::move(log)),
       loop_(parts_, config, channel_, running_, metrics_),
       workers_(std::make_unique<WorkerPool>(config.frontend_threads, config.frontend_queue)) {}
 
@@ -314,8 +325,8 @@ absl::StatusOr<CacheLease> EngineImpl::Prepare(Request& request) {
   const int64_t need = request.cache_window.on()
                            ? request.cache_window.MostHeld() * n / block_size
                            : MostBlocks(block_size, prompt_len, request.max_tokens, n);
-  const int64_t shared =
-      request.prefix == nullptr ? 0 : std::ssize(request.prefix->ids) / block_size;
+  const bool is_there = request.prefix != nullptr && prefixes_.IsCounted(request.prefix->pin);
+  const int64_t shared = is_there ? std::ssize(request.prefix->ids) / block_size : 0;
   return ledger_.Admit(need, shared);
 }
 
@@ -467,7 +478,8 @@ void EngineImpl::FailAll(const absl::Status& status) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(EngineParts parts, const EngineConfig& config) {
-  auto engine = std::make_unique<EngineImpl>(std::move(parts), config);
+  ASSIGN_OR_RETURN(auto log, OpenPrefixLog(parts, config));
+  auto engine = std::make_unique<EngineImpl>(std::move(parts), config, std::move(log));
   RETURN_IF_ERROR(engine->WarmUp());
   engine->Start();
   return engine;
@@ -476,7 +488,8 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(EngineParts parts, const Engi
 absl::StatusOr<std::unique_ptr<SteppedEngine>> MakeSteppedEngine(EngineParts parts,
                                                                  EngineConfig config) {
   config.frontend_threads = 0;
-  auto engine = std::make_unique<EngineImpl>(std::move(parts), config);
+  ASSIGN_OR_RETURN(auto log, OpenPrefixLog(parts, config));
+  auto engine = std::make_unique<EngineImpl>(std::move(parts), config, std::move(log));
   RETURN_IF_ERROR(engine->WarmUp());
   return engine;
 }

@@ -47,6 +47,10 @@ struct EngineConfig {
   int32_t max_queue = 1024;       // the most requests that may wait
   // The part of the KV cache's blocks that named prefixes may hold, above 0 and at most 1.
   double max_pinned_share = 0.5;
+  // A directory in which named prefixes outlive the engine; see files/state_directory.h. Empty:
+  // they end with it.
+  std::string kv_disk_dir;
+  int64_t kv_disk_mib = 1024;  // the most MiB of named prefixes in kv_disk_dir
   int64_t max_prompt_bytes = 4 << 20;
   int32_t frontend_threads = 2;
   int32_t frontend_queue = 256;
@@ -134,7 +138,7 @@ struct Stats {
   int64_t blocks_cached = 0;
   int64_t blocks_held = 0;
   int64_t blocks_pinned = 0;          // held by named prefixes, and perhaps by sequences as well
-  std::array<int64_t, 3> prefixes{};  // by PrefixState
+  std::array<int64_t, 4> prefixes{};  // by PrefixState
   int64_t prefix_hits = 0;            // requests that began with blocks of a named prefix
   int64_t prefix_saved_tokens = 0;    // tokens that these requests did not compute
   int64_t prompt_tokens_computed = 0;

@@ -244,6 +244,9 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
         absl::StrFormat("weights: want packed or mapped, got \"%s\"", config.weights));
   }
   EngineParts parts;
+  if (!config.kv_disk_dir.empty()) {
+    ASSIGN_OR_RETURN(parts.directory, files::StateDirectory::Open(config.kv_disk_dir));
+  }
   ASSIGN_OR_RETURN(files::OpenedModel opened, files::OpenModelFiles(config.model_path));
   const auto files = std::make_shared<files::OpenedModel>(std::move(opened));
   parts.files = files;

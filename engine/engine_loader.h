@@ -11,6 +11,7 @@
 #include "engine/engine_info.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/model/model.h"
+#include "files/state_directory.h"
 #include "kernels/backend.h"
 #include "text/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
@@ -20,6 +21,8 @@ namespace quire::engine {
 // Members are destroyed from the last to the first, so that the model is destroyed before the
 // backend on which it computes.
 struct EngineParts {
+  // EngineConfig::kv_disk_dir; null: none. Locked before a model is loaded.
+  std::unique_ptr<files::StateDirectory> directory;
   std::shared_ptr<const void> files;  // the mapped model file, for a backend that computes on it
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<text::Tokenizer> tokenizer;

@@ -3,6 +3,7 @@
 // Named prefixes: token sequences whose K and V stay in the cache until a time that their owner
 // sets. Any number of requests may begin with one.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,7 +31,9 @@ enum class PrefixState {
   kComputing,
   kReady,   // all its blocks are in memory, and stay there
   kFailed,  // could not be computed; forgotten a minute later
+  kCold,    // known from before a restart, and not in memory; a use or Warm() brings it back
 };
+inline constexpr size_t kNumPrefixStates = 4;
 
 // Either an end, or a time to live. The end is a time of the wall clock.
 using PrefixExpiration = std::variant<absl::Duration, absl::Time>;

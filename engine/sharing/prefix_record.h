@@ -40,7 +40,12 @@ struct PrefixRecord {
   PromptContent given;                           // until it is tokenized
   std::shared_ptr<const PrefixContent> content;  // from then on
   std::string content_sha256;
-  std::vector<int64_t> blocks;  // pinned, by KV group; empty: none
+  std::string request_id;  // it was created with; empty: none
+  std::string request_digest;
+  absl::Time saved_end = absl::InfinitePast();   // End(), as the disk has it
+  bool is_warming = false;                       // it was cold, and is being computed again
+  absl::Time warm_again = absl::InfinitePast();  // a use does not warm a cold prefix before
+  std::vector<int64_t> blocks;                   // pinned, by KV group; empty: none
   std::vector<NamedPrefixes::Done> waiters;
 
   bool IsOwnedBy(const PrefixCaller& caller) const {

@@ -15,14 +15,16 @@ namespace {
 // The longest sleep of the housekeeper.
 constexpr absl::Duration kLongestWait = absl::Hours(1);
 
+// How often the disk learns of an end that hits have moved. A crash may cost an eighth of the ttl.
+constexpr int64_t kNotesPerTtl = 8;
+constexpr absl::Duration kLeastNotePause = absl::Seconds(5);
+
 // One text for a name that never existed, one that has expired, and one that the caller may not
 // use.
 absl::Status NotFound(std::string_view name) {
   return absl::NotFoundError(
       absl::StrFormat("prefix: there is no \"%s\" that the caller may use", name));
 }
-
-absl::Status Ended() { return absl::NotFoundError("prefix: it ended before it was ready"); }
 
 absl::Status CheckExpiration(const PrefixExpiration& expiration, bool refresh_on_hit) {
   const auto* ttl = std::get_if<absl::Duration>(&expiration);
@@ -38,29 +40,17 @@ absl::Status CheckExpiration(const PrefixExpiration& expiration, bool refresh_on
 
 }  // namespace
 
-// The sink of the request that computes a prefix.
-class PrefixRegistry::Sink final : public TokenSink {
- public:
-  Sink(PrefixRegistry& registry, RecordPtr record)
-      : registry_(registry), record_(std::move(record)) {}
-  bool CanTake(int32_t) const override { return true; }
-  void Put(TokenDelta) override {}
-  void Finish(const absl::Status& status, const RequestSummary&) override {
-    registry_.OnComputed(record_, status);
-  }
-
- private:
-  PrefixRegistry& registry_;
-  const RecordPtr record_;
-};
-
 PrefixRegistry::PrefixRegistry(PrefixRegistryConfig config, const Frontend& frontend,
-                               CacheLedger& ledger, const base::Clock& clock, PrefixHost& host)
+                               CacheLedger& ledger, const base::Clock& clock, PrefixHost& host,
+                               std::unique_ptr<PrefixLog> log)
     : config_(std::move(config)),
       frontend_(frontend),
       ledger_(ledger),
       clock_(clock),
-      host_(host) {}
+      host_(host),
+      log_(std::move(log)) {
+  if (log_ != nullptr) Restore();
+}
 
 void PrefixRegistry::Start() {
   housekeeper_ = std::thread([this] { Keep(); });
@@ -71,8 +61,12 @@ void PrefixRegistry::Stop() {
     base::MutexLock lock(mu_);
     stopping_ = true;
     timers_changed_.NotifyAll();
+    for (const auto& [pin, record] : records_) {
+      if (record->End() != record->saved_end) NoteChange(*record);
+    }
   }
   if (housekeeper_.joinable()) housekeeper_.join();
+  if (log_ != nullptr) WriteLog();
 }
 
 void PrefixRegistry::Keep() {
@@ -81,8 +75,9 @@ void PrefixRegistry::Keep() {
     base::MutexLock lock(mu_);
     if (stopping_) return;
     const absl::Time first = timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first;
-    if (first < next) continue;
-    const absl::Duration wait = std::min(first - clock_.Now(), kLongestWait);
+    if (first < next || HasToWrite()) continue;
+    absl::Duration wait = std::min(first - clock_.Now(), kLongestWait);
+    if (!changed_.empty()) wait = std::min(wait, log_again_ - clock_.Now());
     if (wait > absl::ZeroDuration()) {
       timers_changed_.WaitFor(mu_, absl::ToChronoNanoseconds(wait));
     }
@@ -103,6 +98,7 @@ absl::Time PrefixRegistry::RunTimers() {
       const RecordPtr record = records_.at(timers_.begin()->second);
       if (record->End() > now) {
         SetTimer(*record);
+        if (record->End() != record->saved_end) NoteChange(*record);
         continue;
       }
       Remove(*record);
@@ -111,12 +107,18 @@ absl::Time PrefixRegistry::RunTimers() {
     if (!timers_.empty()) next = timers_.begin()->first;
   }
   for (const RecordPtr& record : ended) GiveBack(record);
+  if (log_ != nullptr) WriteLog();
   return next;
 }
 
 void PrefixRegistry::SetTimer(PrefixRecord& record) {
   timers_.erase({record.timer, record.pin});
   record.timer = record.End();
+  if (log_ != nullptr && record.refresh_on_hit) {
+    // Hits move the end. The disk learns of it at these times.
+    record.timer =
+        std::min(record.timer, clock_.Now() + std::max(record.ttl / kNotesPerTtl, kLeastNotePause));
+  }
   timers_.emplace(record.timer, record.pin);
   if (timers_.begin()->second == record.pin) timers_changed_.NotifyAll();
 }
@@ -126,6 +128,7 @@ void PrefixRegistry::Remove(PrefixRecord& record) {
   by_name_.erase(record.name);
   records_.erase(record.pin);
   record.is_gone = true;
+  NoteChange(record);
 }
 
 void PrefixRegistry::SetExpiration(PrefixRecord& record, const PrefixExpiration& expiration,
@@ -189,6 +192,8 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
       record->refresh_on_hit = params.refresh_on_hit;
       SetExpiration(*record, params.expiration, now);
       record->given = std::move(params.content);
+      record->request_id = params.request_id;
+      record->request_digest = digest;
       record->waiters.push_back(std::move(done));
       record->request = std::make_shared<Request>();
       records_.emplace(record->pin, record);
@@ -205,14 +210,7 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
     Warm(params.caller, record->name, std::move(done));
     return record->name;
   }
-  Request& request = *record->request;
-  request.params.request_id = record->name;
-  request.params.owner = "prefixes";
-  request.params.sched.tenant = record->tenant;
-  request.params.cache.salt = record->salt;
-  request.params.limits = params.caller.limits;
-  request.pins = record->pin;
-  request.sink = std::make_shared<Sink>(*this, record);
+  FillRequest(record, params.caller.limits);
   if (absl::Status status = host_.Compute(record->request, num_bytes); !status.ok()) {
     std::vector<Done> others;  // that sent the same request_id meanwhile
     {
@@ -227,79 +225,6 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
     return status;
   }
   return record->name;
-}
-
-absl::Status PrefixRegistry::Prepare(Request& request) {
-  RecordPtr record;
-  {
-    base::MutexLock lock(mu_);
-    const auto it = records_.find(request.pins);
-    if (it == records_.end()) return Ended();
-    record = it->second;
-  }
-  RETURN_IF_ERROR(Validate(request.params.sampling, request.params.stop, request.params.output,
-                           request.params.cache, request.params.sched, /*vocab_size=*/1));
-  // Nothing else reads `given` before the content is set.
-  ASSIGN_OR_RETURN(TokenIds ids, frontend_.EncodePrefix(record->given));
-  std::vector<int64_t> blocks = config_.blocks_of(std::ssize(ids));
-  request.prompt_ids = ids;
-  request.params.sampling.temperature = 0.0f;
-  request.max_tokens = 1;
-  auto content = std::make_shared<PrefixContent>();
-  content->pin = record->pin;
-  content->tenant = record->tenant;
-  content->ids = std::move(ids);
-  content->given = std::move(record->given);
-  std::string digest = ContentDigest(config_.model_digest, content->ids);
-  RETURN_IF_ERROR(ledger_.Pin(blocks));
-  base::MutexLock lock(mu_);
-  record->blocks = std::move(blocks);
-  record->content_sha256 = std::move(digest);
-  record->content = std::move(content);
-  return absl::OkStatus();
-}
-
-void PrefixRegistry::OnComputed(const RecordPtr& record, const absl::Status& status) {
-  std::vector<Done> waiters;
-  std::vector<int64_t> unused;
-  absl::StatusOr<PrefixInfo> result = Ended();
-  bool is_gone = false;
-  {
-    base::MutexLock lock(mu_);
-    if (record->request == nullptr)
-      return;  // the engine has failed all, and ends this a second time
-    record->request = nullptr;
-    is_gone = record->is_gone;
-    waiters.swap(record->waiters);
-    record->state = status.ok() ? PrefixState::kReady : PrefixState::kFailed;
-    record->error = status;
-    if (!status.ok()) unused.swap(record->blocks);
-    if (!is_gone) {
-      if (!status.ok()) {
-        record->refresh_on_hit = false;
-        record->expires = clock_.Now() + kFailedKept;
-      }
-      SetTimer(*record);
-      result = InfoOf(*record, /*for_owner=*/true);
-    }
-  }
-  if (!unused.empty()) ledger_.Unpin(unused);
-  if (is_gone) GiveBack(record);
-  for (Done& done : waiters) std::move(done)(result);
-}
-
-void PrefixRegistry::GiveBack(const RecordPtr& record) {
-  std::shared_ptr<Request> request;
-  std::vector<int64_t> blocks;
-  {
-    base::MutexLock lock(mu_);
-    request = record->request;
-    if (request == nullptr) blocks.swap(record->blocks);
-  }
-  // A prefix that is being computed comes back through OnComputed.
-  if (request != nullptr) return host_.Cancel(request);
-  if (blocks.empty()) return;
-  host_.Unpin(record->pin, [this, blocks = std::move(blocks)] { ledger_.Unpin(blocks); });
 }
 
 absl::StatusOr<PrefixRegistry::RecordPtr> PrefixRegistry::Find(const PrefixCaller& caller,
@@ -414,6 +339,7 @@ absl::StatusOr<PrefixInfo> PrefixRegistry::Update(const PrefixCaller& caller,
   record->update_wall = absl::Now();
   ++record->version;
   SetTimer(*record);
+  NoteChange(*record);
   return InfoOf(*record, /*for_owner=*/true);
 }
 
@@ -429,34 +355,14 @@ absl::Status PrefixRegistry::Delete(const PrefixCaller& caller, std::string_view
   return absl::OkStatus();
 }
 
-void PrefixRegistry::Warm(const PrefixCaller& caller, std::string_view name, Done done) {
-  const auto try_info = [&]() -> absl::StatusOr<PrefixInfo> {
-    base::MutexLock lock(mu_);
-    ASSIGN_OR_RETURN(const RecordPtr record, FindOwn(caller, name, ""));
-    if (record->state == PrefixState::kComputing) record->waiters.push_back(std::move(done));
-    return InfoOf(*record, /*for_owner=*/true);
-  };
-  absl::StatusOr<PrefixInfo> info = try_info();
-  if (done) std::move(done)(std::move(info));
-}
-
-absl::StatusOr<std::shared_ptr<const PrefixContent>> PrefixRegistry::Resolve(
-    std::string_view tenant, std::string_view name) const {
+bool PrefixRegistry::IsCounted(uint64_t pin) const {
   base::MutexLock lock(mu_);
-  ASSIGN_OR_RETURN(const RecordPtr record, Find({.tenant = std::string(tenant)}, name));
-  if (record->state == PrefixState::kFailed) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("prefix: \"%s\" could not be computed: %s", name, record->error.message()));
-  }
-  if (record->content == nullptr) {
-    return absl::UnavailableError(
-        absl::StrFormat("prefix: \"%s\" is still being tokenized: try again", name));
-  }
-  return record->content;
+  const auto it = records_.find(pin);
+  return it != records_.end() && !it->second->blocks.empty();
 }
 
-std::array<int64_t, 3> PrefixRegistry::CountByState() const {
-  std::array<int64_t, 3> counts{};
+std::array<int64_t, kNumPrefixStates> PrefixRegistry::CountByState() const {
+  std::array<int64_t, kNumPrefixStates> counts{};
   base::MutexLock lock(mu_);
   for (const auto& [pin, record] : records_) ++counts[static_cast<size_t>(record->state)];
   return counts;

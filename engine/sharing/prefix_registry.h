@@ -28,6 +28,7 @@
 #include "engine/admission/cache_ledger.h"
 #include "engine/frontend/frontend.h"
 #include "engine/request/named_prefixes.h"
+#include "engine/sharing/prefix_log.h"
 #include "engine/sharing/prefix_record.h"
 
 namespace quire::engine {
@@ -58,31 +59,40 @@ struct PrefixRegistryConfig {
 // The registry says what should be; the step thread knows what is pinned. A prefix is
 //
 //   COMPUTING -> READY, while the engine's own request computes it, or -> FAILED, for a minute;
-//   any of these -> gone: deleted, or past its end.
+//   any of these -> gone: deleted, or past its end;
+//   after a restart: COLD -> COMPUTING, by a use or Warm(), -> READY, or COLD again.
+//
+// With a log, a prefix is on disk before it is READY, and so is known after a restart.
 //
 // A request resolves the name once and then shares the content, so the end of a prefix takes
 // nothing from it. A hit only writes its time. The timer of the prefix, when it fires, looks
 // whether a hit has moved the end, and is set anew.
 //
 // One mutex guards the records; no other function is called under it but those of the ledger. The
-// housekeeper is a thread that waits for timers. `frontend`, `ledger`, `clock` and `host` must
-// outlive the registry.
+// housekeeper is a thread that waits for timers, and for the disk. `frontend`, `ledger`, `clock`
+// and `host` must outlive the registry.
 class PrefixRegistry final : public NamedPrefixes {
  public:
   static constexpr absl::Duration kFailedKept = absl::Minutes(1);
   static constexpr absl::Duration kRequestIdKept = absl::Hours(1);
   static constexpr size_t kMostPrefixes = 4096;
   static constexpr size_t kMostRequestIds = 65536;
+  // After a cold prefix could not be brought back, uses do not try again for this time.
+  static constexpr absl::Duration kWarmPause = absl::Seconds(10);
+  // After an error of the disk, the log is written again after this time.
+  static constexpr absl::Duration kLogPause = absl::Seconds(30);
 
+  // `log` may be null: the prefixes then end with the registry.
   PrefixRegistry(PrefixRegistryConfig config, const Frontend& frontend, CacheLedger& ledger,
-                 const base::Clock& clock, PrefixHost& host);
+                 const base::Clock& clock, PrefixHost& host, std::unique_ptr<PrefixLog> log);
   ~PrefixRegistry() override { Stop(); }
 
   // Starts the housekeeper. Without it, the owner calls RunTimers.
   void Start();
-  // Ends the housekeeper. The prefixes stay as they are.
+  // Ends the housekeeper, and writes what is to be written. The prefixes stay as they are. One that
+  // is computed afterwards fails.
   void Stop();
-  // Ends what is past its end. Returns the time of the next timer.
+  // Ends what is past its end, and writes the log. Returns the time of the next timer.
   absl::Time RunTimers();
 
   absl::StatusOr<std::string> Create(PrefixParams params, Done done) override;
@@ -96,13 +106,17 @@ class PrefixRegistry final : public NamedPrefixes {
   void Warm(const PrefixCaller& caller, std::string_view name, Done done) override;
 
   // Returns the content on which a request of `tenant` runs. NotFound as above; FailedPrecondition
-  // if the prefix has failed; Unavailable while it is not tokenized yet.
+  // if the prefix has failed; Unavailable while it is not tokenized yet. A cold prefix begins to be
+  // computed.
   absl::StatusOr<std::shared_ptr<const PrefixContent>> Resolve(std::string_view tenant,
-                                                               std::string_view name) const;
+                                                               std::string_view name);
+  // True if the ledger counts the blocks of the prefix with this pin, so that a request on it need
+  // not bring them along.
+  bool IsCounted(uint64_t pin) const;
   // Fills the members of the engine's own request for a prefix. On a frontend thread.
   absl::Status Prepare(Request& request);
   // The number of prefixes in each PrefixState.
-  std::array<int64_t, 3> CountByState() const;
+  std::array<int64_t, kNumPrefixStates> CountByState() const;
 
  private:
   class Sink;
@@ -113,7 +127,12 @@ class PrefixRegistry final : public NamedPrefixes {
   };
   using RequestKey = std::pair<std::string, std::string>;  // the tenant and its id
 
+  // OnComputed is called on any thread. Complete ends the computation of a prefix: with the error
+  // if it failed, or after the log has it. `is_pinned`: the step thread holds its blocks.
   void OnComputed(const RecordPtr& record, const absl::Status& status);
+  void Complete(const RecordPtr& record, const absl::Status& status, bool is_pinned);
+  // Sets the members of the engine's own request for a prefix, whose record has a new one.
+  void FillRequest(const RecordPtr& record, const TenantLimits& limits);
   // Gives back what a record holds, once it is gone and nothing computes it.
   void GiveBack(const RecordPtr& record);
   void End(const RecordPtr& record, const absl::Status& why);
@@ -131,16 +150,32 @@ class PrefixRegistry final : public NamedPrefixes {
   void Remove(PrefixRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Keep();  // the housekeeper's loop
 
+  // In prefix_registry_log.cc: what becomes of prefixes on disk.
+  void Restore();
+  bool HasToWrite() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Writes and syncs what has changed, then completes the prefixes that were computed.
+  void WriteLog();
+  absl::Status RewriteLog();
+  // Notes that the log is to be told of a change.
+  void NoteChange(const PrefixRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  SavedPrefix SavedOf(const PrefixRecord& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Begins to compute a cold prefix, and sets its request. After mu_ is released, StartWarming
+  // hands the request to the host.
+  void BeginWarming(PrefixRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartWarming(const RecordPtr& record, const TenantLimits& limits);
+
   const PrefixRegistryConfig config_;
   const Frontend& frontend_;
   CacheLedger& ledger_;
   const base::Clock& clock_;
   PrefixHost& host_;
 
+  const std::unique_ptr<PrefixLog> log_;  // null: none; used by whoever runs the timers
+
   std::thread housekeeper_;
 
   mutable base::Mutex mu_;
-  base::CondVar timers_changed_;
+  base::CondVar timers_changed_;  // or there is something to write
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t next_pin_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<uint64_t, RecordPtr> records_ ABSL_GUARDED_BY(mu_);  // by pin: in the order of creation
@@ -149,6 +184,11 @@ class PrefixRegistry final : public NamedPrefixes {
   std::set<std::pair<absl::Time, uint64_t>> timers_ ABSL_GUARDED_BY(mu_);  // one for each record
   std::map<RequestKey, KnownRequest> requests_ ABSL_GUARDED_BY(mu_);
   std::deque<std::pair<absl::Time, RequestKey>> requests_by_age_ ABSL_GUARDED_BY(mu_);
+  // Only with a log: pins whose state on disk is old, prefixes that are computed and not on disk
+  // yet, and the time before which nothing is written because the disk had an error.
+  std::set<uint64_t> changed_ ABSL_GUARDED_BY(mu_);
+  std::vector<RecordPtr> computed_ ABSL_GUARDED_BY(mu_);
+  absl::Time log_again_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 
 }  // namespace quire::engine

@@ -162,6 +162,9 @@ v1::Prefix ToProto(const engine::PrefixInfo& info) {
     case engine::PrefixState::kReady:
       out.set_state(v1::Prefix::STATE_READY);
       break;
+    case engine::PrefixState::kCold:
+      out.set_state(v1::Prefix::STATE_COLD);
+      break;
     case engine::PrefixState::kFailed:
       out.set_state(v1::Prefix::STATE_FAILED);
       out.set_error(base::LossyUtf8(base::ToStd(info.error.message())));

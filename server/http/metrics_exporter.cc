@@ -89,6 +89,7 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
                          .Add(prefixes(engine::PrefixState::kComputing), {{"state", "computing"}})
                          .Add(prefixes(engine::PrefixState::kReady), {{"state", "ready"}})
                          .Add(prefixes(engine::PrefixState::kFailed), {{"state", "failed"}})
+                         .Add(prefixes(engine::PrefixState::kCold), {{"state", "cold"}})
                          .Take());
   counter("quire_prefix_hits_total", "Requests that began with blocks of a named prefix.",
           stats.prefix_hits);

@@ -236,6 +236,25 @@ def engine_seeds():
         yield f"drawn_{i}", bytes(chooser.choice((0, 0, 1, 1, 3, 5, 8, 8, 8, chooser.randrange(256))) for _ in range(40 + 20 * i))
 
 
+def prefix_log_seeds():
+    """Records of named prefixes, one a line. Numbers take eight bytes; a text follows its length."""
+    def number(*values):
+        return b"".join(struct.pack("<Q", value) for value in values)
+
+    def sized(*texts):
+        return b"".join(number(len(text)) + text.encode() for text in texts)
+
+    name = "prefixes/" + "0" * 26
+    fields = (sized(name, "tenant", "salt", "rules", "id", "digest") + number(2) + sized("a", "*")
+              + number(1 << 60, 1 << 60, 1 << 61, 3600 * 10**9, 1, 4))
+    ids = number(3, 65, 66, 67)
+    contents = {"text": ids + number(0) + sized("ABC"), "ids": ids + number(1) + ids,
+                "messages": ids + number(2, 1) + sized("user", "hi")}
+    for kind, content in contents.items():
+        yield kind, number(2, 7) + fields + content
+    yield "life", b"\n".join((number(1, 5), number(2, 7) + fields + contents["text"], number(3, 7) + fields, number(4, 7)))
+
+
 def write(target, seeds):
     folder = HERE / target
     folder.mkdir(exist_ok=True)
@@ -259,6 +278,7 @@ def main():
     write("precompiled_charsmap_fuzz", charsmap_seeds())
     write("request_fuzz", request_seeds())
     write("engine_fuzz", engine_seeds())
+    write("prefix_log_fuzz", prefix_log_seeds())
     link("tokenizer_json_fuzz", "../../text/tokenizer/testdata",
          ("byte_level", "metaspace", "punctuation_nfc", "sentencepiece", "split_pattern", "unigram"))
 

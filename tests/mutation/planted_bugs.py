@@ -194,21 +194,52 @@ bug, drop = source("engine/sharing/prefix_record.cc", "prefix_test:PrefixEngineT
 bug("q15", "everybody may use a prefix", 'allowed == "*" ||', 'BUG || allowed == "*" ||')
 bug("q16", "a hit does not move the end", "if (!refresh_on_hit ||", "if (BUG || !refresh_on_hit ||")
 bug, drop = source("engine/sharing/prefix_registry.cc", "prefix_test:PrefixEngineTest.*")
-bug("q17", "a pin is ended twice", "if (request == nullptr) blocks.swap(record->blocks);",
-    "if (request == nullptr && BUG) { auto other = record->blocks; host_.Unpin(record->pin, [] {}); }\n"
-    "    if (request == nullptr) blocks.swap(record->blocks);")
-bug("q18", "a timer whose prefix was used is not set anew", "SetTimer(*record);\n        continue;",
-    "if (!BUG) SetTimer(*record); else timers_.erase(timers_.begin());\n        continue;")
+bug("q18", "a timer whose prefix was used is not set anew", ("if (record->End() > now) {", "SetTimer(*record);"),
+    "if (!BUG) SetTimer(*record); else timers_.erase(timers_.begin());")
 bug("q19", "all owners share the request ids", "key(params.caller.tenant, params.request_id);",
     "key(BUG ? std::string() : params.caller.tenant, params.request_id);")
-bug("q20", "the ledger forgets what a prefix gave back", "[this, blocks = std::move(blocks)] { ledger_.Unpin(blocks); }",
-    "[this, blocks = std::move(blocks)] { if (!BUG) ledger_.Unpin(blocks); }", "prefix_test:SmallCacheTest.*")
-drop("q21", "the end of a prefix in computation does not end the computation",
-     "if (request != nullptr) return host_.Cancel(request);")
 bug("PrefixForbiddenIsTold", "what may not be used is told from what does not exist", "if (!may) return NotFound(name);",
     'if (BUG && !may && it != by_name_.end()) return absl::NotFoundError("prefix: not yours");\n'
     "  if (!may) return NotFound(name);")
 bug("PrefixEtagIgnored", "an update ignores the etag", "if (!etag.empty() && etag", "if (!BUG && !etag.empty() && etag")
+bug("ColdIsCounted", "a cold prefix serves a request with blocks that it does not have",
+    "return it != records_.end() && !it->second->blocks.empty();",
+    "return it != records_.end() && (BUG || !it->second->blocks.empty());", "prefix_restart_test:PrefixRestartTest.*")
+bug("EndOnDiskStays", "the disk does not learn of an end that hits moved",
+    ("if (record->End() > now) {", "if (record->End() != record->saved_end) NoteChange"),
+    "if (!BUG && record->End() != record->saved_end) NoteChange", "prefix_restart_test:PrefixRestartTest.*")
+bug, drop = source("engine/sharing/prefix_registry_compute.cc", "prefix_test:PrefixEngineTest.*")
+bug("q17", "a pin is ended twice", "if (request == nullptr) blocks.swap(record->blocks);",
+    "if (request == nullptr && BUG) { auto other = record->blocks; host_.Unpin(record->pin, [] {}); }\n"
+    "    if (request == nullptr) blocks.swap(record->blocks);")
+bug("q20", "the ledger forgets what a prefix gave back", "[this, blocks = std::move(blocks)] { ledger_.Unpin(blocks); }",
+    "[this, blocks = std::move(blocks)] { if (!BUG) ledger_.Unpin(blocks); }", "prefix_test:SmallCacheTest.*")
+drop("q21", "the end of a prefix in computation does not end the computation",
+     "if (request != nullptr) return host_.Cancel(request);")
+bug("ColdFails", "a cold prefix for which there is no room is forgotten", "} else if (was_cold) {",
+    "} else if (!BUG && was_cold) {", "prefix_restart_test:PrefixRestartTest.*")
+bug("UnsavedStaysPinned", "a prefix that could not be written keeps its blocks",
+    "if (is_gone || !status.ok()) GiveBack(record);", "if (is_gone || (!BUG && !status.ok())) GiveBack(record);",
+    "prefix_restart_test:PrefixRestartTest.*")
+bug, drop = source("engine/sharing/prefix_registry_log.cc", "prefix_restart_test:PrefixRestartTest.*")
+drop("NamedLogUnsynced", "a prefix is answered before it is on the disk", "if (disk.ok()) disk = log_->Sync();")
+drop("NamedLogKeepsEnds", "a deleted prefix is there again after a restart", "if (disk.ok()) disk = log_->Remove(pin);")
+drop("PinsBeginAnew", "pins of an earlier run are given again", "next_pin_ = log_->next_pin();")
+bug, drop = source("engine/sharing/prefix_log.cc", "prefix_restart_test")
+bug("NamedLogGrows", "changes are kept for ever", "log_->bytes() > 2 * used_bytes_", "!BUG && log_->bytes() > 2 * used_bytes_")
+bug("NamedLogUnbounded", "prefixes fill the disk", "if (is_new && used_bytes_", "if (!BUG && is_new && used_bytes_")
+bug, drop = source("files/record_log.cc", "state_files_test")
+bug("CrcUnchecked", "a damaged record is read", "if (Checksum(bytes, bytes_) != checksum) break;",
+    "if (!BUG && Checksum(bytes, bytes_) != checksum) break;")
+bug("RecordAnywhere", "a record is read at another place", "static_cast<XXH64_hash_t>(place)", "static_cast<XXH64_hash_t>(BUG ? 0 : place)")
+drop("BrokenLogGoesOn", "records follow one that was written in part", "if (!written.ok()) is_broken_ = true;")
+bug("AnyLog", "a log of another identity is read", "if (bytes != identity_) {", "if (!BUG && bytes != identity_) {")
+bug, drop = source("files/state_directory.cc", "state_files_test")
+bug("NoLock", "two servers share a directory", "if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {",
+    "if (!BUG && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {")
+bug("OpenToAll", "others may read the prompts", "if ((status.st_mode & 077) != 0) {", "if (!BUG && (status.st_mode & 077) != 0) {")
+bug("FollowsLinks", "a link in the place of a file is followed", "O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create",
+    "O_RDWR | (BUG ? 0 : O_NOFOLLOW) | O_CLOEXEC | O_NONBLOCK | (create")
 bug, drop = source("engine/admission/cache_ledger.cc", "admission_test:CacheLedgerTest.*")
 bug("q22", "pins take what a live request may need", "if (largest > left) {", "if (!BUG && largest > left) {")
 drop("q23", "a lease is never given back", "ledger->needs_.erase(need_);")

@@ -206,7 +206,7 @@ engine::Stats FakeEngine::stats() const {
   stats.blocks_cached = 3;
   stats.blocks_held = 2;
   stats.blocks_pinned = 1;
-  stats.prefixes = {1, 2, 3};
+  stats.prefixes = {1, 2, 3, 31};
   stats.prefix_hits = 4;
   stats.prefix_saved_tokens = 90;
   stats.prompt_tokens_computed = 11;

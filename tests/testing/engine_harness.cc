@@ -29,6 +29,8 @@ engine::EngineConfig ConfigFor(const HarnessOptions& options) {
           .max_step_time = options.max_step_time,
           .max_model_len = options.max_model_len,
           .max_queue = options.max_queue,
+          .kv_disk_dir = options.kv_disk_dir,
+          .kv_disk_mib = options.kv_disk_mib,
           .stalled_stream_timeout = options.stalled_stream_timeout};
 }
 
@@ -54,7 +56,10 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
   }
   parts.cache = *engine::KvCache::Create(*parts.backend, shape, std::move(groups));
   parts.model_info.name = "tiny";
-  parts.server_info.model_digest = "digest";
+  if (!options.kv_disk_dir.empty()) {
+    parts.directory = *files::StateDirectory::Open(options.kv_disk_dir);
+  }
+  parts.server_info.model_digest = options.model_digest;
   parts.server_info.answer_numerics = "numerics";
   parts.clock = options.clock;
   return parts;

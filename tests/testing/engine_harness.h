@@ -45,6 +45,9 @@ struct HarnessOptions {
   absl::Duration max_step_time;
   int32_t max_draft_tokens = 0;
   bool warms_up_every_size = false;
+  std::string kv_disk_dir;   // EngineConfig::kv_disk_dir
+  int64_t kv_disk_mib = 16;  // EngineConfig::kv_disk_mib
+  std::string model_digest = "digest";
   const base::Clock* clock = &base::SteadyClock();
   // Called in each Forward of the fake model, including the warm-up's.
   std::function<void(const engine::ModelInput&)> on_forward;

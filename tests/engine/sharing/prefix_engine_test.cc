@@ -132,7 +132,7 @@ TEST_F(PrefixEngineTest, IsReadyWhenItsBlocksArePinned) {
   EXPECT_EQ(stats.blocks_held, 3);
   EXPECT_EQ(stats.generated_tokens, 0);
   EXPECT_EQ(stats.finished_by_reason, (std::array<int64_t, 4>{}));
-  EXPECT_EQ(stats.prefixes, (std::array<int64_t, 3>{0, 1, 0}));
+  EXPECT_EQ(stats.prefixes, (std::array<int64_t, 4>{0, 1, 0, 0}));
 }
 
 TEST_F(PrefixEngineTest, TenantsShareItAndNothingAfterIt) {
@@ -446,7 +446,7 @@ TEST_F(PrefixEngineTest, NothingIsCreatedInADrain) {
   engine_->StartDrain();
   EXPECT_EQ(prefixes().Create(Params("owner", RandomIds(20, 1)), [](auto) {}).status().code(),
             absl::StatusCode::kUnavailable);
-  EXPECT_EQ(engine_->stats().prefixes, (std::array<int64_t, 3>{}));
+  EXPECT_EQ(engine_->stats().prefixes, (std::array<int64_t, 4>{}));
 }
 
 TEST_F(PrefixEngineTest, WarmAnswersWhenItIsThere) {

@@ -2,6 +2,7 @@
 // housekeeper ends them. Under ThreadSanitizer this looks for races; everywhere it looks for calls
 // that are lost and blocks that stay.
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <random>
@@ -13,6 +14,7 @@
 
 #include "base/mutex.h"
 #include "tests/testing/engine_harness.h"
+#include "tests/testing/temp_directory.h"
 
 namespace quire::engine {
 namespace {
@@ -22,14 +24,14 @@ using testing::EngineHarness;
 using testing::GreedyParams;
 using testing::RandomIds;
 
-TEST(PrefixThreadsTest, EveryCallIsAnsweredAndNothingIsKept) {
+// `known` are names of prefixes of tenant "a" that live for an hour.
+void RunStorm(EngineHarness& harness, const std::vector<std::string>& known) {
   constexpr int kThreads = 8;
   constexpr int kRounds = 60;
-  const auto harness = EngineHarness::Fake({.num_blocks = 128});
-  Engine& engine = harness->engine();
+  Engine& engine = harness.engine();
   NamedPrefixes& prefixes = engine.prefixes();
   base::Mutex mu;
-  std::vector<std::string> names;  // guarded by mu; also of prefixes that are gone
+  std::vector<std::string> names = known;  // guarded by mu; also of prefixes that are gone
   std::atomic<int64_t> num_created = 0, num_done = 0, num_ready = 0, num_hits = 0;
   std::vector<std::shared_ptr<CollectingSink>> sinks[kThreads];
   const auto run = [&](int thread) {
@@ -101,11 +103,12 @@ TEST(PrefixThreadsTest, EveryCallIsAnsweredAndNothingIsKept) {
       num_hits += sink->summary().usage.prefix_tokens > 0 ? 1 : 0;
     }
   }
+  for (const std::string& name : known) (void)prefixes.Delete({.tenant = "a"}, name, "");
   // The timers end the rest.
   const absl::Time until = absl::Now() + absl::Seconds(30);
   const auto is_over = [&] {
     const Stats stats = engine.stats();
-    return stats.prefixes[0] + stats.prefixes[1] == 0 && stats.blocks_held == 0;
+    return stats.prefixes[0] + stats.prefixes[1] + stats.prefixes[3] == 0 && stats.blocks_held == 0;
   };
   while (!is_over() && absl::Now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -118,10 +121,41 @@ TEST(PrefixThreadsTest, EveryCallIsAnsweredAndNothingIsKept) {
   EXPECT_EQ(testing::WhatIsKept(engine.stats()), "");
 }
 
+TEST(PrefixThreadsTest, EveryCallIsAnsweredAndNothingIsKept) {
+  RunStorm(*EngineHarness::Fake({.num_blocks = 128}), {});
+}
+
+TEST(PrefixThreadsTest, SoItIsWithADisk) {
+  const testing::TempDirectory directory;
+  const testing::HarnessOptions options = {.num_blocks = 128, .kv_disk_dir = directory.path()};
+  std::vector<std::string> known;
+  auto harness = EngineHarness::Fake(options);
+  for (uint32_t k = 0; k < 6; ++k) {
+    std::atomic<bool> is_done = false;
+    known.push_back(*harness->engine().prefixes().Create(
+        {.caller = {.tenant = "a"}, .content = RandomIds(50, k), .allowed_tenants = {"*"}},
+        [&](auto info) {
+          EXPECT_TRUE(info.ok() && info->state == PrefixState::kReady);
+          is_done = true;
+          is_done.notify_one();
+        }));
+    is_done.wait(false);
+  }
+  harness.reset();
+  harness = EngineHarness::Fake(options);
+  EXPECT_EQ(harness->engine().stats().prefixes[3], 6);
+  RunStorm(*harness, known);
+  harness.reset();
+  harness = EngineHarness::Fake(options);
+  EXPECT_EQ(harness->engine().stats().prefixes, (std::array<int64_t, 4>{}));
+}
+
 TEST(PrefixThreadsTest, AnEngineMayEndWhilePrefixesAreComputed) {
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 6; ++i) {
+    const testing::TempDirectory directory;
     std::atomic<int> num_done = 0;
-    auto harness = EngineHarness::Fake({.num_blocks = 128});
+    auto harness =
+        EngineHarness::Fake({.num_blocks = 128, .kv_disk_dir = i % 2 == 0 ? "" : directory.path()});
     for (uint32_t k = 0; k < 4; ++k) {
       ASSERT_TRUE(harness->engine()
                       .prefixes()

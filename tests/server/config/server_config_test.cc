@@ -236,6 +236,8 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--threads ",
                            "--kv_cache_mib ",
                            "--max_pinned_share ",
+                           "--kv_disk_dir PATH",
+                           "--kv_disk_mib ",
                            "--block_size ",
                            "--max_num_seqs ",
                            "--max_queue ",
@@ -274,6 +276,15 @@ TEST(ServerConfigTest, ThePinnedShareHasItsBounds) {
   EXPECT_EQ(ParseOk({"--max_pinned_share", "1"}).engine.max_pinned_share, 1.0);
   EXPECT_FALSE(Parse({"--model", "m", "--max_pinned_share", "1.0001"}).ok());
   EXPECT_FALSE(Parse({"--model", "m", "--max_pinned_share", "0"}).ok());
+}
+
+TEST(ServerConfigTest, TheDiskHasItsBounds) {
+  EXPECT_EQ(ParseOk({}).engine.kv_disk_dir, "");
+  EXPECT_EQ(ParseOk({"--kv_disk_dir", "/state"}).engine.kv_disk_dir, "/state");
+  EXPECT_EQ(ParseOk({}).engine.kv_disk_mib, 1024);
+  EXPECT_EQ(ParseOk({"--kv_disk_mib", "1"}).engine.kv_disk_mib, 1);
+  EXPECT_FALSE(Parse({"--model", "m", "--kv_disk_mib", "0"}).ok());
+  EXPECT_FALSE(Parse({"--model", "m", "--kv_disk_mib", "67108865"}).ok());
 }
 
 TEST(ServerConfigTest, FlagsOfAGpuHaveTheirBounds) {

@@ -282,6 +282,8 @@ TEST(PrefixConversionTest, ShowsUseToWhomTheEngineShowsIt) {
   prefix = ToProto(info);
   EXPECT_EQ(prefix.state(), v1::Prefix::STATE_FAILED);
   EXPECT_EQ(prefix.error(), "text: \xEF\xBF\xBD");
+  info.state = engine::PrefixState::kCold;
+  EXPECT_EQ(ToProto(info).state(), v1::Prefix::STATE_COLD);
 }
 
 }  // namespace

@@ -149,6 +149,7 @@ TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
       {"quire_prefixes{state=\"computing\"}", 1},
       {"quire_prefixes{state=\"ready\"}", 2},
       {"quire_prefixes{state=\"failed\"}", 3},
+      {"quire_prefixes{state=\"cold\"}", 31},
       {"quire_prefix_hits_total", 4},
       {"quire_prefix_saved_tokens_total", 90},
       {"quire_prompt_tokens_total{source=\"computed\"}", 11},

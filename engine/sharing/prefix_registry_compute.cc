@@ -1,0 +1,208 @@
+// The functions of PrefixRegistry that bring a prefix into memory: the engine's own request for it,
+// and what its end makes of the prefix.
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+
+#include "base/status_macros.h"
+#include "engine/sharing/prefix_registry.h"
+
+namespace quire::engine {
+namespace {
+
+absl::Status Ended() { return absl::NotFoundError("prefix: it ended before it was ready"); }
+
+}  // namespace
+
+// The sink of the request that computes a prefix.
+class PrefixRegistry::Sink final : public TokenSink {
+ public:
+  Sink(PrefixRegistry& registry, RecordPtr record)
+      : registry_(registry), record_(std::move(record)) {}
+  bool CanTake(int32_t) const override { return true; }
+  void Put(TokenDelta) override {}
+  void Finish(const absl::Status& status, const RequestSummary&) override {
+    registry_.OnComputed(record_, status);
+  }
+
+ private:
+  PrefixRegistry& registry_;
+  const RecordPtr record_;
+};
+
+void PrefixRegistry::FillRequest(const RecordPtr& record, const TenantLimits& limits) {
+  Request& request = *record->request;
+  request.params.request_id = record->name;
+  request.params.owner = "prefixes";
+  request.params.sched.tenant = record->tenant;
+  request.params.cache.salt = record->salt;
+  request.params.limits = limits;
+  request.pins = record->pin;
+  request.sink = std::make_shared<Sink>(*this, record);
+}
+
+absl::Status PrefixRegistry::Prepare(Request& request) {
+  RecordPtr record;
+  std::shared_ptr<const PrefixContent> known;
+  {
+    base::MutexLock lock(mu_);
+    const auto it = records_.find(request.pins);
+    if (it == records_.end()) return Ended();
+    record = it->second;
+    known = record->content;
+  }
+  RETURN_IF_ERROR(Validate(request.params.sampling, request.params.stop, request.params.output,
+                           request.params.cache, request.params.sched, /*vocab_size=*/1));
+  // Nothing else reads `given` before the content is set.
+  ASSIGN_OR_RETURN(TokenIds ids, known != nullptr ? frontend_.EncodePrefix(known->ids)
+                                                  : frontend_.EncodePrefix(record->given));
+  std::vector<int64_t> blocks = config_.blocks_of(std::ssize(ids));
+  request.prompt_ids = ids;
+  request.params.sampling.temperature = 0.0f;
+  request.max_tokens = 1;
+  if (known != nullptr) {
+    RETURN_IF_ERROR(ledger_.Pin(blocks));
+    base::MutexLock lock(mu_);
+    record->blocks = std::move(blocks);
+    return absl::OkStatus();
+  }
+  auto content = std::make_shared<PrefixContent>();
+  content->pin = record->pin;
+  content->tenant = record->tenant;
+  content->ids = std::move(ids);
+  content->given = std::move(record->given);
+  std::string digest = ContentDigest(config_.model_digest, content->ids);
+  RETURN_IF_ERROR(ledger_.Pin(blocks));
+  base::MutexLock lock(mu_);
+  record->blocks = std::move(blocks);
+  record->content_sha256 = std::move(digest);
+  record->content = std::move(content);
+  return absl::OkStatus();
+}
+
+void PrefixRegistry::OnComputed(const RecordPtr& record, const absl::Status& status) {
+  absl::Status result = status;
+  if (status.ok() && log_ != nullptr) {
+    base::MutexLock lock(mu_);
+    const bool is_to_write = !record->is_warming && !record->is_gone;
+    if (is_to_write && !stopping_) {  // the housekeeper goes on
+      computed_.push_back(record);
+      timers_changed_.NotifyAll();
+      return;
+    }
+    if (is_to_write) result = absl::UnavailableError("prefix: the server stops");
+  }
+  Complete(record, result, /*is_pinned=*/status.ok());
+}
+
+void PrefixRegistry::Complete(const RecordPtr& record, const absl::Status& status, bool is_pinned) {
+  std::vector<Done> waiters;
+  std::vector<int64_t> unused;
+  absl::StatusOr<PrefixInfo> result = Ended();
+  bool is_gone = false;
+  {
+    base::MutexLock lock(mu_);
+    if (record->request == nullptr)
+      return;  // the engine has failed all, and ends this a second time
+    record->request = nullptr;
+    is_gone = record->is_gone;
+    waiters.swap(record->waiters);
+    const bool was_cold = std::exchange(record->is_warming, false);
+    if (!status.ok() && !is_pinned) unused.swap(record->blocks);
+    if (status.ok()) {
+      record->state = PrefixState::kReady;
+    } else if (was_cold) {
+      // What is missing is memory, or time. The prefix is still known.
+      record->state = PrefixState::kCold;
+      record->warm_again = clock_.Now() + kWarmPause;
+    } else {
+      record->state = PrefixState::kFailed;
+      record->error = status;
+      record->refresh_on_hit = false;
+      record->expires = clock_.Now() + kFailedKept;
+    }
+    if (!is_gone) {
+      SetTimer(*record);
+      result = InfoOf(*record, /*for_owner=*/true);
+      if (was_cold && !status.ok()) result = status;
+    }
+  }
+  if (!unused.empty()) ledger_.Unpin(unused);
+  if (is_gone || !status.ok()) GiveBack(record);
+  for (Done& done : waiters) std::move(done)(result);
+}
+
+void PrefixRegistry::GiveBack(const RecordPtr& record) {
+  std::shared_ptr<Request> request;
+  std::vector<int64_t> blocks;
+  {
+    base::MutexLock lock(mu_);
+    request = record->request;
+    if (request == nullptr) blocks.swap(record->blocks);
+  }
+  // A prefix that is being computed comes back through OnComputed.
+  if (request != nullptr) return host_.Cancel(request);
+  if (blocks.empty()) return;
+  host_.Unpin(record->pin, [this, blocks = std::move(blocks)] { ledger_.Unpin(blocks); });
+}
+
+void PrefixRegistry::BeginWarming(PrefixRecord& record) {
+  record.state = PrefixState::kComputing;
+  record.is_warming = true;
+  record.request = std::make_shared<Request>();
+}
+
+void PrefixRegistry::StartWarming(const RecordPtr& record, const TenantLimits& limits) {
+  FillRequest(record, limits);
+  const int64_t num_bytes = std::ssize(record->content->ids);
+  if (absl::Status status = host_.Compute(record->request, num_bytes); !status.ok()) {
+    Complete(record, status, /*is_pinned=*/false);
+  }
+}
+
+void PrefixRegistry::Warm(const PrefixCaller& caller, std::string_view name, Done done) {
+  RecordPtr to_warm;
+  const auto try_info = [&]() -> absl::StatusOr<PrefixInfo> {
+    base::MutexLock lock(mu_);
+    ASSIGN_OR_RETURN(const RecordPtr record, FindOwn(caller, name, ""));
+    if (record->state == PrefixState::kCold) {
+      BeginWarming(*record);
+      to_warm = record;
+    }
+    if (record->state == PrefixState::kComputing) record->waiters.push_back(std::move(done));
+    return InfoOf(*record, /*for_owner=*/true);
+  };
+  absl::StatusOr<PrefixInfo> info = try_info();
+  if (to_warm != nullptr) return StartWarming(to_warm, caller.limits);
+  if (done) std::move(done)(std::move(info));
+}
+
+absl::StatusOr<std::shared_ptr<const PrefixContent>> PrefixRegistry::Resolve(
+    std::string_view tenant, std::string_view name) {
+  RecordPtr to_warm;
+  std::shared_ptr<const PrefixContent> content;
+  {
+    base::MutexLock lock(mu_);
+    ASSIGN_OR_RETURN(const RecordPtr record, Find({.tenant = std::string(tenant)}, name));
+    if (record->state == PrefixState::kFailed) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "prefix: \"%s\" could not be computed: %s", name, record->error.message()));
+    }
+    if (record->content == nullptr) {
+      return absl::UnavailableError(
+          absl::StrFormat("prefix: \"%s\" is still being tokenized: try again", name));
+    }
+    content = record->content;
+    if (record->state == PrefixState::kCold && clock_.Now() >= record->warm_again) {
+      BeginWarming(*record);
+      to_warm = record;
+    }
+  }
+  // The caller may be another tenant, whose limits are not the owner's.
+  if (to_warm != nullptr) StartWarming(to_warm, TenantLimits());
+  return content;
+}
+
+}  // namespace quire::engine

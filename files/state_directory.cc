@@ -1,0 +1,93 @@
+#include "files/state_directory.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+#include <utility>
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "absl/strings/str_format.h"
+
+namespace quire::files {
+namespace {
+
+constexpr char kLockFile[] = "lock";
+
+absl::Status CheckIsPrivate(const std::string& path, const struct stat& status) {
+  if (!S_ISDIR(status.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrFormat("%s: want a directory", path));
+  }
+  if (status.st_uid != ::geteuid()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s: want a directory of the server's user %d, got one of user %d: chown "
+                        "it, or name another directory",
+                        path, ::geteuid(), status.st_uid));
+  }
+  if ((status.st_mode & 077) != 0) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s: want mode 0700, since prompts are stored in it, got %04o: chmod 700 it", path,
+        status.st_mode & 07777));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ErrnoStatus(const std::string& path, const char* action) {
+  const int error = errno;
+  const std::string text = absl::StrFormat("%s: cannot %s: %s", path, action, std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) return absl::ResourceExhaustedError(text);
+  if (error == ENOENT) return absl::NotFoundError(text);
+  return absl::FailedPreconditionError(text);
+}
+
+absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(path, "create");
+  base::UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory) return ErrnoStatus(path, "open");
+  struct stat status = {};
+  if (::fstat(directory.get(), &status) != 0) return ErrnoStatus(path, "read");
+  if (absl::Status checked = CheckIsPrivate(path, status); !checked.ok()) return checked;
+
+  base::UniqueFd lock(::openat(directory.get(), kLockFile,
+                               O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
+  if (!lock) return ErrnoStatus(path + "/" + kLockFile, "open");
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return ErrnoStatus(path + "/" + kLockFile, "lock");
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s: another server uses it: stop that one, or give each server a "
+                        "directory of its own",
+                        path));
+  }
+  return std::unique_ptr<StateDirectory>(
+      new StateDirectory(path, std::move(directory), std::move(lock)));
+}
+
+absl::StatusOr<base::UniqueFd> StateDirectory::OpenFile(const std::string& name,
+                                                        bool create) const {
+  const std::string path = path_ + "/" + name;
+  // Without O_NONBLOCK, a pipe in the place of the file would wait for its other end.
+  base::UniqueFd file(
+      ::openat(directory_.get(), name.c_str(),
+               O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT : 0), 0600));
+  if (!file) return ErrnoStatus(path, "open");
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) return ErrnoStatus(path, "read");
+  if (!S_ISREG(status.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrFormat("%s: want a regular file", path));
+  }
+  return file;
+}
+
+absl::Status StateDirectory::Rename(const std::string& from, const std::string& to) const {
+  if (::renameat(directory_.get(), from.c_str(), directory_.get(), to.c_str()) != 0) {
+    return ErrnoStatus(path_ + "/" + from, "rename");
+  }
+  if (::fsync(directory_.get()) != 0) return ErrnoStatus(path_, "sync");
+  return absl::OkStatus();
+}
+
+}  // namespace quire::files
