@@ -443,6 +443,9 @@ Stats EngineImpl::stats() const {
                        .outputs = metrics_.kept_outputs.value(),
                        .scores = metrics_.kept_scores.value(),
                        .tenants = metrics_.kept_tenants.value()}};
+  for (size_t i = 0; i < stats.followers.size(); ++i) {
+    stats.followers[i] = metrics_.followers[i].value();
+  }
   for (size_t i = 0; i < stats.resumes.size(); ++i) stats.resumes[i] = metrics_.resumes[i].value();
   for (size_t i = 0; i < stats.finished_by_reason.size(); ++i) {
     stats.finished_by_reason[i] = metrics_.finished_by_reason[i].value();

@@ -10,6 +10,8 @@
 
 #include "absl/time/time.h"
 
+#include "engine/request/follow_end.h"
+
 namespace quire::engine {
 
 // The largest EngineConfig::max_draft_tokens. A step with drafts has at most one token more
@@ -159,6 +161,7 @@ struct Stats {
   int64_t saved_keys = 0;
   int64_t requests_rejected = 0;                // refused before admission
   int64_t deadlines_refused = 0;                // of these, for deadlines that would be missed
+  std::array<int64_t, 3> followers{};           // sequences that waited, by FollowEnd
   std::array<int64_t, 3> resumes{};             // requests to resume a stream, by ResumeResult
   std::array<int64_t, 4> finished_by_reason{};  // sequences, by FinishReason
   HistogramSnapshot ttft;

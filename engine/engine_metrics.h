@@ -25,7 +25,8 @@ struct EngineMetrics {
   base::Counter block_copies, preemptions, steps, steps_failed;
   base::Counter shared_prefixes, saved_keys;
   base::Counter requests_rejected, deadlines_refused;
-  std::array<base::Counter, 3> resumes;  // by ResumeResult
+  std::array<base::Counter, 3> followers;  // by FollowEnd
+  std::array<base::Counter, 3> resumes;    // by ResumeResult
   std::array<base::Counter, 4> finished_by_reason;
   base::LatencyHistogram ttft, tpot;
 

@@ -535,6 +535,9 @@ void StepLoop::UpdateMetrics() {
   metrics_.accepted_tokens.Set(scheduler.accepted_tokens);
   metrics_.block_copies.Set(blocks.num_copies);
   metrics_.preemptions.Set(scheduler.num_preemptions);
+  for (size_t i = 0; i < scheduler.followers.size(); ++i) {
+    metrics_.followers[i].Set(scheduler.followers[i]);
+  }
   metrics_.steps.Set(scheduler.num_steps);
   metrics_.shared_prefixes.Set(runner_.num_shared_prefixes());
   metrics_.saved_keys.Set(runner_.num_saved_keys());

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "base/check.h"
+#include "engine/scheduler/flights.h"
 #include "engine/scheduler/scheduler_state.h"
 #include "engine/scheduler/waiting.h"
 
@@ -29,6 +30,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
     : config_(config),
       blocks_(blocks),
       waiting_(std::make_unique<Waiting>(shares_, config.stalled_stream_timeout)),
+      flights_(std::make_unique<Flights>(*waiting_, blocks, config.least_followed_blocks)),
       starts_to_oldest_(config.starts_per_oldest) {
   QUIRE_CHECK(config.max_num_seqs > 0 && config.max_num_batched_tokens > 0 &&
               config.max_logit_rows > 0 && config.starts_per_oldest > 0 &&
@@ -68,6 +70,7 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   State& state = NewState(std::move(sequence), std::move(group), next_order_);
   next_order_ += n;
   waiting_->Add(state);
+  flights_->Add(state);
   no_start_until_ = 0;
 }
 
@@ -207,6 +210,7 @@ FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause caus
   } else {
     waiting_->Remove(state);
   }
+  flights_->End(state);
   state.phase = State::Phase::kEnded;
   state.sequence->finish_reason = reason;
   if (--state.group->num_left == 0) shares_.Leave(state.group->tenant);
@@ -278,6 +282,7 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
           // Without its parts in a window, or places for them, the prompt is not pinned.
           blocks_.TryPin(pin, state.group->root_key, sequence.tokens);
         }
+        if (flights_->NoteComputed(state)) no_start_until_ = 0;
       }
     }
     if (tokens.empty()) continue;
@@ -391,6 +396,7 @@ SchedulerStats Scheduler::stats() const {
   stats.num_waiting = waiting_->size();
   stats.num_running = static_cast<int64_t>(running_.size());
   stats.num_stalled = waiting_->num_stalled() + std::ranges::count_if(running_, &State::stalled);
+  stats.followers = flights_->ends();
   stats.num_tenants = shares_.num_active();
   return stats;
 }
@@ -424,6 +430,7 @@ void Scheduler::CheckInvariants() const {
   QUIRE_CHECK(places == num_places_ && places <= config_.max_num_seqs)
       << places << " places, " << num_places_ << " known of";
   QUIRE_CHECK(static_cast<int64_t>(states_.size()) == std::ssize(running_) + num_waiting);
+  flights_->CheckInvariants();
   blocks_.CheckInvariants();
 }
 

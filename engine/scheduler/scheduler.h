@@ -2,6 +2,7 @@
 
 // Decides, once per step, which sequences run and how many tokens each gets.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 
 #include "engine/kv/block_manager.h"
+#include "engine/request/follow_end.h"
 #include "engine/request/sequence.h"
 #include "engine/scheduler/step_plan.h"
 #include "engine/scheduler/tenant_shares.h"
@@ -48,6 +50,9 @@ struct SchedulerConfig {
   // Every starts_per_oldest-th start goes to the sequence that has waited longest, whatever the
   // priorities and shares.
   int32_t starts_per_oldest = 8;
+  // A waiting sequence waits for tokens that a running one computes if these fill at least so many
+  // blocks; 0: it never does.
+  int32_t least_followed_blocks = 2;
 };
 
 // Tells why a sequence left the scheduler. All causes but kFinished have FinishReason::kAbort.
@@ -83,8 +88,9 @@ struct SchedulerStats {
   int64_t drafted_tokens = 0;   // computed to find out whether they are right
   int64_t accepted_tokens = 0;  // correct drafts that did not end their sequence
   int64_t num_preemptions = 0;
-  int64_t num_overrun = 0;  // tokens planned for a sequence that had already ended
-  int64_t num_tenants = 0;  // tenants that have sequences now
+  int64_t num_overrun = 0;             // tokens planned for a sequence that had already ended
+  std::array<int64_t, 3> followers{};  // sequences that waited for others' tokens, by FollowEnd
+  int64_t num_tenants = 0;             // tenants that have sequences now
 };
 
 // Among prompts that arrive within kTogether of each other the shortest may start first. One prompt
@@ -115,6 +121,8 @@ inline constexpr int32_t kMostPasses = 8;
 //   places for its samples. No sequence is passed in this way more than kMostPasses times.
 // - If a tenant has all the places that its limits allow, sequences of other tenants pass those of
 //   this tenant.
+// - A sequence whose first tokens a running sequence is computing waits for them (see Flights), and
+//   others pass it meanwhile.
 // - Every starts_per_oldest-th start is that of the oldest sequence. So with k older sequences
 //   waiting a sequence starts after at most starts_per_oldest * (k + 1) others.
 // Otherwise the sequence that is next in turn is never passed. If it does not fit, all wait.
@@ -215,6 +223,7 @@ class Scheduler {
   struct State;     // one sequence
   struct InFlight;  // one step
   class Waiting;    // sequences that do not run
+  class Flights;    // which of them wait for tokens that others compute
 
   // Ending sequences.
   void DropEnded(absl::Time now);
@@ -250,6 +259,7 @@ class Scheduler {
   bool TenantHasPlaces(const State& state) const;
   State* PickNext(absl::Time now);
   State* FirstInTurn(absl::Time now);
+  State* ShortestTogether(State& first, absl::Time now);
   void FindTogether(const State& first);
   int64_t NumUncached(State& state);
   std::string RootKeyOf(const Request& request) const;
@@ -278,6 +288,7 @@ class Scheduler {
   TenantShares shares_;
   std::unordered_map<SequenceId, std::unique_ptr<State>> states_;  // waiting and running ones
   std::unique_ptr<Waiting> waiting_;
+  std::unique_ptr<Flights> flights_;
   std::vector<State*> running_;                // oldest first
   std::vector<std::unique_ptr<State>> ended_;  // kept while plans in flight name them
   std::vector<FinishedSequence> dropped_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/scheduler/flights.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/scheduler/scheduler_state.h"
 #include "engine/scheduler/waiting.h"
@@ -174,7 +175,10 @@ bool Scheduler::TryPlanPrefill(State& state, absl::Time now, Budget& budget, Ste
   const bool ends = state.num_planned + chunk == state.num_tokens();
   const int32_t rows = state.NumRows(chunk);
   if (ends || rows > 0) {
-    if (!SinkCanTake(state, ends ? state.num_samples() : 1, now)) return false;
+    if (!SinkCanTake(state, ends ? state.num_samples() : 1, now)) {
+      flights_->Stop(state);
+      return false;
+    }
   }
   if (!state.window().on()) {
     // The sequence took all its blocks when it started, or when its continuation opened.
@@ -276,6 +280,7 @@ Scheduler::State* Scheduler::PickVictim(const State& served) const {
 }
 
 void Scheduler::Preempt(State& victim) {
+  flights_->Stop(victim);
   blocks_.Release(victim.sequence->id, {.comes_back = true});
   AddPlaces(victim, -victim.num_samples());
   running_.erase(std::ranges::find(running_, &victim));
@@ -314,10 +319,19 @@ bool Scheduler::TenantHasPlaces(const State& state) const {
 
 // Returns the next sequence to start; null when none may start in this step.
 Scheduler::State* Scheduler::PickNext(absl::Time now) {
-  together_.clear();
-  State* next = FirstInTurn(now);
-  if (next == nullptr || next->started || starts_to_oldest_ <= 1) return next;
-  FindTogether(*next);
+  while (true) {
+    together_.clear();
+    State* const first = FirstInTurn(now);
+    if (first == nullptr || first->started || starts_to_oldest_ <= 1) return first;
+    State* const next = ShortestTogether(*first, now);
+    if (next == first || !flights_->TryFollow(*next)) return next;
+  }
+}
+
+// Returns the sequence that starts in the turn of `first`.
+Scheduler::State* Scheduler::ShortestTogether(State& first, absl::Time now) {
+  State* next = &first;
+  FindTogether(first);
   for (State* state : together_) {
     const bool has_places = num_places_ + state->num_samples() <= config_.max_num_seqs;
     if (has_places && NumUncached(*state) < NumUncached(*next) && TenantHasPlaces(*state) &&
@@ -360,9 +374,9 @@ int64_t Scheduler::NumUncached(State& state) {
   return state.num_uncached;
 }
 
-// Returns the first sequence in turn that may start: its sink has room and, if it is new, its
-// tenant has places. Returns null when there is none, or when the next sequence in turn is still in
-// a step in flight.
+// Returns the first sequence in turn that may start: its sink has room, there is none that it
+// should follow and, if it is new, its tenant has places. Returns null when there is none, or when
+// the next sequence in turn is still in a step in flight.
 Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
   while (State* next = waiting_->Next(/*by_age=*/starts_to_oldest_ <= 1)) {
     // The sequence was preempted in a step in flight. It must wait until that step has completed.
@@ -371,8 +385,11 @@ Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
       waiting_->Hold(next->group->tenant);
       continue;
     }
-    if (SinkCanTake(*next, next->num_samples(), now)) return next;
-    waiting_->Stall(*next);
+    if (!SinkCanTake(*next, next->num_samples(), now)) {
+      waiting_->Stall(*next);
+    } else if (!flights_->TryFollow(*next)) {
+      return next;
+    }
   }
   return nullptr;
 }
@@ -419,6 +436,7 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
     starts_to_oldest_ = starts_to_oldest_ <= 1 ? config_.starts_per_oldest : starts_to_oldest_ - 1;
   }
   state.started = true;
+  flights_->Start(state);
   return true;
 }
 

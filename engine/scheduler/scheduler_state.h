@@ -61,8 +61,19 @@ struct Scheduler::State {
   int32_t num_misses = 0;       // the number of latest drafts in a row without an accepted token
   int32_t draft_pause = 0;      // decodes until it may draft again
 
+  // Used by Flights.
+  bool leads = false;                // it computes tokens that others may follow
+  int64_t lead_end = 0;              // the number of its tokens that others may share
+  int32_t num_followers = 0;         // sequences whose `leader` is this one
+  int64_t next_overlap = INT64_MAX;  // at most the least `overlap` of its followers
+  State* leader = nullptr;           // the sequence that it follows; null: none
+  int64_t overlap = 0;               // it follows until the leader has so many tokens
+  int64_t leaders_seen = 0;          // it was compared with so many leaders
+  int32_t num_follows = 0;           // times that it began to follow
+
   // Used by Waiting.
-  bool is_out_of_turn = false;
+  enum class Turn : uint8_t { kIn, kStalled, kFollows };
+  Turn turn = Turn::kIn;
   absl::Time due_at;
   absl::Time rises_at;  // when its priority rises next
   HeapPlace age_place = kNotInHeap;

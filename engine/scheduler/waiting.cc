@@ -23,33 +23,40 @@ bool Scheduler::Waiting::TenantFirst::operator()(const Tenant& a, const Tenant& 
 
 void Scheduler::Waiting::Add(State& state) {
   ++size_;
-  state.is_out_of_turn = false;
+  state.turn = State::Turn::kIn;
   Enter(state);
   UpdateDue(state);
 }
 
 void Scheduler::Waiting::Remove(State& state) {
   --size_;
-  if (state.is_out_of_turn) {
-    --num_stalled_;
-  } else {
-    Leave(state);
-  }
+  if (state.turn == State::Turn::kIn) Leave(state);
+  if (state.turn == State::Turn::kStalled) --num_stalled_;
   if (due_.Contains(state)) due_.Remove(state);
 }
 
 void Scheduler::Waiting::Stall(State& state) {
   Leave(state);
-  state.is_out_of_turn = true;
+  state.turn = State::Turn::kStalled;
   ++num_stalled_;
   UpdateDue(state);
 }
 
 void Scheduler::Waiting::Resume(State& state) {
   --num_stalled_;
-  state.is_out_of_turn = false;
+  state.turn = State::Turn::kIn;
   Enter(state);
   UpdateDue(state);
+}
+
+void Scheduler::Waiting::Follow(State& state) {
+  Leave(state);
+  state.turn = State::Turn::kFollows;
+}
+
+void Scheduler::Waiting::Return(State& state) {
+  state.turn = State::Turn::kIn;
+  Enter(state);
 }
 
 void Scheduler::Waiting::Enter(State& state) {

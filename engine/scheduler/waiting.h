@@ -19,8 +19,9 @@ namespace quire::engine {
 // A new sequence whose priority is below 0 rises by one for each kRiseTime that it has waited, up
 // to 0. So background work gets its turn beside work of priority 0, and never before such work.
 //
-// Only sequences in turn can start. A waiting sequence is in turn, unless it is stalled, or it is
-// new and its tenant is held (see Hold). Most calls are O(log waiting); FirstOf is O(n^2).
+// Only sequences in turn can start. A waiting sequence is in turn, unless it is stalled, it follows
+// another, or it is new and its tenant is held (see Hold). Most calls are O(log waiting); FirstOf
+// is O(n^2).
 class Scheduler::Waiting {
  public:
   static constexpr absl::Duration kRiseTime = absl::Seconds(10);
@@ -33,7 +34,10 @@ class Scheduler::Waiting {
   void Remove(State& state);
   void Stall(State& state);
   void Resume(State& state);
-  bool IsStalled(const State& state) const { return state.is_out_of_turn; }
+  bool IsStalled(const State& state) const { return state.turn == State::Turn::kStalled; }
+  // Takes it out of turn while it follows another sequence (see Flights), and puts it back.
+  void Follow(State& state);
+  void Return(State& state);
   // To be called after stalled_since of the sequence has changed.
   void UpdateDue(State& state);
   // Hold takes a tenant's new sequences out of turn, because the tenant has all the places that it

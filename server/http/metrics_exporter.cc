@@ -124,6 +124,15 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
   counter("quire_deadlines_refused_total",
           "Requests refused because they would have missed their deadlines.",
           stats.deadlines_refused);
+  const auto followers = [&](engine::FollowEnd end) {
+    return stats.followers[static_cast<size_t>(end)];
+  };
+  families.push_back(Family("quire_followers_total", MetricType::Counter,
+                            "Sequences that waited for tokens that another one was computing.")
+                         .Add(followers(engine::FollowEnd::kServed), {{"end", "served"}})
+                         .Add(followers(engine::FollowEnd::kReturned), {{"end", "returned"}})
+                         .Add(followers(engine::FollowEnd::kEnded), {{"end", "ended"}})
+                         .Take());
   const auto resumes = [&](engine::ResumeResult result) {
     return stats.resumes[static_cast<size_t>(result)];
   };

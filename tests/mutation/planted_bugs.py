@@ -489,6 +489,18 @@ bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
 bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
 bug("z07", "prompts get nothing of a step's tokens besides drafts", "drafts = any_prefill ? 0 :", "drafts = any_prefill && !BUG ? 0 :")
 
+bug, drop = source("engine/scheduler/flights.cc", "scheduler_test:SingleFlight*")
+bug("FollowerLost", "who follows one that ends waits for ever", "ReturnUpTo(leader, kToItsEnd,", "if (!BUG) ReturnUpTo(leader, kToItsEnd,")
+bug("FollowAcrossTenants", "a request follows one of another tenant", "if (leader->group->root_key != state.group->root_key) continue;",
+    "if (!BUG && leader->group->root_key != state.group->root_key) continue;")
+bug("FollowerEarly", "a follower returns before its tokens are there", "ReturnUpTo(leader, num_computed, FollowEnd::kServed)",
+    "ReturnUpTo(leader, num_computed + (BUG ? 8 : 0), FollowEnd::kServed)")
+bug("FollowAny", "a follower shares only the next tokens", "if (!SameTokens(known, tokens, 0, begin)) return 0;",
+    "if (!BUG && !SameTokens(known, tokens, 0, begin)) return 0;")
+bug("FollowHeldLoad", "a request waits for a load that another tenant's limits hold up",
+    "load.group->tenant == state.group->tenant &&", "(BUG || load.group->tenant == state.group->tenant) &&")
+bug("FollowPrivate", "a request waits for blocks that are not shared", "if (least_tokens_ == 0 || !shares ||", "if (least_tokens_ == 0 || (!shares && !BUG) ||")
+
 bug, drop = source("engine/scheduler/scheduler_drafts.cc", "scheduler_test")
 bug("z17", "drafts that go wrong are made as often", "(1 << state.num_misses) - 1;", "BUG ? 0 : (1 << state.num_misses) - 1;")
 bug("z02", "a wrong draft leaves the next as long as it was", "std::max(1, num_accepted)",

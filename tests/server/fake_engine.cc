@@ -224,6 +224,7 @@ engine::Stats FakeEngine::stats() const {
   stats.saved_keys = 27;
   stats.requests_rejected = 18;
   stats.deadlines_refused = 31;
+  stats.followers = {32, 33, 34};
   stats.resumes = {28, 29, 30};
   stats.finished_by_reason = {0, 21, 22, 23};
   stats.ttft = {.bounds = {0.1, 1.0}, .counts = {4, 5, 6}, .sum = 12.5};

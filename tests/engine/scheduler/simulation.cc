@@ -106,6 +106,12 @@ SequenceId Simulation::Add(const RequestSpec& spec) {
   request->continuation_ids = spec.continuations;
   if (spec.prompt_logprobs) request->params.output.prompt_logprobs = 1;
   request->deadline = spec.deadline;
+  request->pins = spec.pins;
+  if (spec.on != kNoPin) {
+    auto prefix = std::make_shared<PrefixContent>();
+    prefix->pin = spec.on;
+    request->prefix = std::move(prefix);
+  }
   requests_[id] = request;
   auto sequence = std::make_unique<Sequence>();
   sequence->id = id;

@@ -52,6 +52,8 @@ struct RequestSpec {
   std::vector<std::vector<int32_t>>
       continuations;  // empty, or n continuations; the longest has max_tokens tokens
   absl::Time deadline = absl::InfiniteFuture();
+  PinId pins = kNoPin;  // its prompt becomes the prefix of this pin; max_tokens is then 1
+  PinId on = kNoPin;    // the pin of the prefix with which its prompt begins
 };
 
 struct SimulationConfig {

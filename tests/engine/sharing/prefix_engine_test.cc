@@ -442,6 +442,17 @@ TEST_F(PrefixEngineTest, SamplesOfARequestRunOnIt) {
   }
 }
 
+TEST_F(PrefixEngineTest, ARequestWaitsForAPrefixThatIsBeingComputed) {
+  const auto created = Begin(Params("owner", RandomIds(40, 1)));
+  engine_->RunFrontend();
+  const auto sink = Submit(Request("owner", created->name, RandomIds(8, 2)));
+  EXPECT_EQ(Get(created->name)->state, PrefixState::kComputing);
+  RunUntilIdle();
+  EXPECT_TRUE(sink->status().ok()) << sink->status();
+  EXPECT_EQ(sink->summary().usage.prefix_tokens, 40);
+  EXPECT_EQ(engine_->stats().followers, (std::array<int64_t, 3>{1, 0, 0}));
+}
+
 TEST_F(PrefixEngineTest, NothingIsCreatedInADrain) {
   engine_->StartDrain();
   EXPECT_EQ(prefixes().Create(Params("owner", RandomIds(20, 1)), [](auto) {}).status().code(),
