@@ -29,8 +29,9 @@ std::string Line(const v1::Session& session) {
       session.in_turn()
           ? "in turn"
           : absl::FormatDuration(absl::Trunc(expires - absl::Now(), absl::Seconds(1)));
-  return absl::StrFormat("%-35s %8d %6d %7s  %s\n", session.name(), session.num_tokens(),
-                         session.num_turns(), left, ForTerminal(session.display_name()));
+  return absl::StrFormat("%-35s %8d %6d %7s  %s\n", ForTerminal(session.name()),
+                         session.num_tokens(), session.num_turns(), left,
+                         ForTerminal(session.display_name()));
 }
 
 void Show(const v1::Session& session, bool json) {
@@ -39,10 +40,15 @@ void Show(const v1::Session& session, bool json) {
 
 int RunCreate(const Args& args, Interrupt& interrupt) {
   v1::CreateSessionRequest request;
-  Action action("quire session create [flags]", "Creates an empty session and shows its name.");
+  Action action("quire session create [flags]", "Creates a session and shows its name.");
   action.flags().Section("Session");
   action.AddText("display_name", "name for people",
                  [&](std::string text) { request.set_display_name(std::move(text)); });
+  action.AddText("prefix", "begin with the tokens of this named prefix",
+                 [&](std::string text) { request.set_prefix_name(std::move(text)); });
+  bool pinned = false;
+  action.flags().AddSwitch("pinned", "keep the session in the server's memory between its turns",
+                           &pinned);
   action.AddText("model", "name of the model (default: the served one)",
                  [&](std::string text) { request.set_model(std::move(text)); });
   action.AddText("cache_salt", "share cached prefixes only with requests that have this salt",
@@ -53,6 +59,7 @@ int RunCreate(const Args& args, Interrupt& interrupt) {
   action.AddTtl("end the session after this time without a turn, 10s..24h (default 10m)", &ttl);
   return action.Run(args, interrupt, [&](Connection& connection) -> absl::Status {
     if (action.flags().IsSet("ttl")) *request.mutable_ttl() = ttl;
+    if (pinned) request.set_pinned(true);
     v1::Session session;
     RETURN_IF_ERROR(connection.CreateSession(request, &session));
     // The name alone, so that a script can take it.

@@ -116,7 +116,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   absl::Status WarmUp() { return loop_.WarmUp(); }
   void Start() {
     loop_.Start();
-    prefixes_.Start();
+    prefixes_.Start([this] { return sessions_.RunTimers(); });
   }
 
   absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
@@ -154,6 +154,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   bool RunFrontend() override { return workers_->RunOne(); }
   bool Step() override {
     prefixes_.RunTimers();
+    sessions_.RunTimers();
     return loop_.Step();
   }
 
@@ -166,6 +167,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
     channel_.Send(UnpinCommand{.pin = pin, .done = std::move(done)});
   }
 
+  SessionRegistryConfig SessionConfig();
   // Begins the turn of a request with a session, and puts a SessionSink before its sink.
   absl::StatusOr<std::shared_ptr<SessionSink>> BeginTurn(const std::shared_ptr<Request>& request);
   // Takes a request into the queue of the frontend. `num_tokens`: about the tokens of its prompt.
@@ -173,7 +175,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   absl::Status Enqueue(const std::shared_ptr<Request>& request, int64_t num_bytes,
                        int64_t num_tokens, std::shared_ptr<SessionSink> session);
   // These run on a frontend thread. Prepare returns the request's lease of the cache.
-  absl::StatusOr<CacheLease> Prepare(Request& request);
+  absl::StatusOr<CacheLease> Prepare(Request& request, SessionSink* session);
   void PrepareAndAdmit(AdmittedRequest admitted, const std::shared_ptr<SessionSink>& session);
 
   EngineParts parts_;
@@ -221,8 +223,8 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config,
                  .max_num_seqs = static_cast<int32_t>(parts_.limits.max_seqs),
                  .no_cache_window = WhyNoCacheWindow(parts_.model->config(), parts_.cache),
                  .num_pinned_blocks = [this] { return ledger_.num_pinned(); }}),
-      seam_(frontend_, *parts_.tokenizer, parts_.limits.max_model_len),
-      sessions_(seam_, *parts_.clock, parts_.model_info.name),
+      seam_(frontend_, *parts_.tokenizer, parts_.limits.max_model_len, parts_.limits.block_size),
+      sessions_(seam_, *parts_.clock, SessionConfig()),
       tickets_(config.max_queue),
       prefixes_(PrefixConfigOf(parts_), frontend_, ledger_, *parts_.clock, *this, std::move(log)),
       loop_(parts_, config, channel_, running_, metrics_),
@@ -303,7 +305,20 @@ absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_
   return !queued.ok() && running_.Erase(*request) ? queued : absl::OkStatus();
 }
 
-absl::StatusOr<CacheLease> EngineImpl::Prepare(Request& request) {
+// Called before prefixes_ and channel_ are made, which nothing here uses yet.
+SessionRegistryConfig EngineImpl::SessionConfig() {
+  return {
+      .model = parts_.model_info.name,
+      .resolve_prefix = [this](std::string_view tenant,
+                               std::string_view name) { return prefixes_.Resolve(tenant, name); },
+      .ledger = &ledger_,
+      .block_size = parts_.limits.block_size,
+      .blocks_of = PrefixConfigOf(parts_).blocks_of,
+      .unpin = [this](uint64_t pin, std::function<void()> done) { Unpin(pin, std::move(done)); },
+      .on_earlier_timer = [this] { prefixes_.Wake(); }};
+}
+
+absl::StatusOr<CacheLease> EngineImpl::Prepare(Request& request, SessionSink* session) {
   if (request.pins != 0) {  // whose blocks count as pinned already
     RETURN_IF_ERROR(prefixes_.Prepare(request));
     return CacheLease();
@@ -327,6 +342,11 @@ absl::StatusOr<CacheLease> EngineImpl::Prepare(Request& request) {
                            : MostBlocks(block_size, prompt_len, request.max_tokens, n);
   const bool is_there = request.prefix != nullptr && prefixes_.IsCounted(request.prefix->pin);
   const int64_t shared = is_there ? std::ssize(request.prefix->ids) / block_size : 0;
+  if (request.session_pin != nullptr) {
+    // The blocks that the turn may need are those that it may pin, which the ledger counts.
+    RETURN_IF_ERROR(session->ReservePin(request));
+    return CacheLease();
+  }
   return ledger_.Admit(need, shared);
 }
 
@@ -358,9 +378,9 @@ void EngineImpl::PrepareAndAdmit(AdmittedRequest admitted,
   absl::Status status = StillWanted(*request, parts_.clock->Now());
   if (status.ok()) {
     base::Interrupt interrupt([&] { return StillWanted(*request, parts_.clock->Now()); });
-    if (session != nullptr) status = session->Prepare(seam_, request->params);
+    if (session != nullptr) status = session->Prepare(seam_, *request);
     if (status.ok()) {
-      absl::StatusOr<CacheLease> prepared = Prepare(*request);
+      absl::StatusOr<CacheLease> prepared = Prepare(*request, session.get());
       status = prepared.status();
       if (prepared.ok()) admitted.lease = *std::move(prepared);
     }
@@ -416,6 +436,7 @@ Stats EngineImpl::stats() const {
               .blocks_held = metrics_.blocks_held.value(),
               .blocks_pinned = metrics_.blocks_pinned.value(),
               .prefixes = prefixes_.CountByState(),
+              .sessions = sessions_.Counts(),
               .prefix_hits = metrics_.prefix_hits.value(),
               .prefix_saved_tokens = metrics_.prefix_saved_tokens.value(),
               .prompt_tokens_computed = metrics_.prompt_tokens_computed.value(),

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 
 #include "engine/request/follow_end.h"
+#include "engine/request/session_counts.h"
 
 namespace quire::engine {
 
@@ -141,8 +142,9 @@ struct Stats {
   int64_t blocks_held = 0;
   int64_t blocks_pinned = 0;          // held by named prefixes, and perhaps by sequences as well
   std::array<int64_t, 4> prefixes{};  // by PrefixState
-  int64_t prefix_hits = 0;            // requests that began with blocks of a named prefix
-  int64_t prefix_saved_tokens = 0;    // tokens that these requests did not compute
+  SessionCounts sessions;
+  int64_t prefix_hits = 0;          // requests that began with blocks of a named prefix
+  int64_t prefix_saved_tokens = 0;  // tokens that these requests did not compute
   int64_t prompt_tokens_computed = 0;
   int64_t prompt_tokens_cached = 0;
   int64_t generated_tokens = 0;

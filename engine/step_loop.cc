@@ -244,7 +244,7 @@ void StepLoop::Take(FlushCommand flush, absl::Time) {
 }
 
 void StepLoop::Take(UnpinCommand unpin, absl::Time) {
-  scheduler_.Unpin(unpin.pin);
+  if (blocks_.IsPinned(unpin.pin)) scheduler_.Unpin(unpin.pin);  // a session may hold nothing
   UpdateMetrics();
   std::move(unpin.done)();
 }

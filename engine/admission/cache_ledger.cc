@@ -26,7 +26,7 @@ void CacheLease::Release() {
 CacheLedger::CacheLedger(std::vector<LedgerGroup> groups, double max_pinned_share)
     : groups_(std::move(groups)), max_pinned_share_(max_pinned_share), pinned_(groups_.size()) {}
 
-absl::Status CacheLedger::Pin(std::span<const int64_t> blocks) {
+absl::Status CacheLedger::Pin(std::span<const int64_t> blocks, std::string_view what) {
   QUIRE_CHECK(blocks.size() == groups_.size()) << blocks.size() << " KV groups";
   base::MutexLock lock(mu_);
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -36,12 +36,12 @@ absl::Status CacheLedger::Pin(std::span<const int64_t> blocks) {
     const char* const of = g == 0 ? "blocks" : "blocks of a window";
     if (blocks[g] > most) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("prefix: want at most %d %s (max_pinned_share %g of %d), got %d", most,
+          absl::StrFormat("%s: want at most %d %s (max_pinned_share %g of %d), got %d", what, most,
                           of, max_pinned_share_, group.num_blocks, blocks[g]));
     }
     if (pinned_[g] + blocks[g] > most) {
       return absl::ResourceExhaustedError(absl::StrFormat(
-          "prefix: %d %s wanted, %d are pinned, and %d may be (max_pinned_share %g of %d)",
+          "%s: %d %s wanted, %d are pinned, and %d may be (max_pinned_share %g of %d)", what,
           blocks[g], of, pinned_[g], most, max_pinned_share_, group.num_blocks));
     }
   }
@@ -49,7 +49,7 @@ absl::Status CacheLedger::Pin(std::span<const int64_t> blocks) {
   const int64_t left = groups_[0].num_blocks - pinned_[0] - blocks[0];
   if (largest > left) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "prefix: %d blocks wanted, %d are pinned, and a running request may need %d of %d",
+        "%s: %d blocks wanted, %d are pinned, and a running request may need %d of %d", what,
         blocks[0], pinned_[0], largest, groups_[0].num_blocks));
   }
   for (size_t g = 0; g < groups_.size(); ++g) pinned_[g] += blocks[g];

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -53,8 +54,8 @@ class CacheLedger {
   CacheLedger(std::vector<LedgerGroup> groups, double max_pinned_share);
 
   // Counts blocks as pinned, by KV group. InvalidArgument: they are more than may ever be pinned.
-  // ResourceExhausted: they are too many now.
-  absl::Status Pin(std::span<const int64_t> blocks);
+  // ResourceExhausted: they are too many now. `what` begins the message.
+  absl::Status Pin(std::span<const int64_t> blocks, std::string_view what = "prefix");
   void Unpin(std::span<const int64_t> blocks);
 
   // Admits a request that needs `need` blocks of group 0 at once, `shared` of which are those of

@@ -57,9 +57,10 @@ absl::Status Frontend::Prepare(Request& request) const {
   }
   request.allowed_ids = kernels::TokenSet(params.sampling.allowed_token_ids, limits_.vocab_size);
   request.stop_ids = kernels::TokenSet(params.stop.stop_token_ids, limits_.vocab_size);
-  ASSIGN_OR_RETURN(const std::optional<PromptText> prompt, request.prefix == nullptr
-                                                               ? FillPrompt(request)
-                                                               : FillPromptAfterPrefix(request));
+  // The prompt of a session's turn has the tokens of the prefix already.
+  const bool follows = request.prefix != nullptr && params.session.name.empty();
+  ASSIGN_OR_RETURN(const std::optional<PromptText> prompt,
+                   follows ? FillPromptAfterPrefix(request) : FillPrompt(request));
   RETURN_IF_ERROR(FillContinuations(request, prompt));
   RETURN_IF_ERROR(ResolveCacheWindow(request));
   RETURN_IF_ERROR(ResolveLengths(request));
@@ -257,10 +258,11 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
         "%s: want prompt + max_tokens x n to fit the KV cache of %d tokens, got %d + %d x %d",
         given.has_value() ? field : "prompt", limits_.cache_tokens, prompt_len, wanted, n));
   }
-  // The blocks of named prefixes stay. Those of its own prefix serve the request.
+  // The blocks of named prefixes stay. Those of its own prefix, or session, serve the request.
   const int64_t pinned = limits_.num_pinned_blocks ? limits_.num_pinned_blocks() : 0;
-  const int64_t shared =
+  const int64_t of_prefix =
       request.prefix == nullptr ? 0 : std::ssize(request.prefix->ids) / limits_.block_size;
+  const int64_t shared = std::max(of_prefix, request.num_kept_blocks);
   const int64_t left_now = left_of(num_blocks - std::max(int64_t{0}, pinned - shared));
   if (wanted > left_now) {
     return absl::ResourceExhaustedError(absl::StrFormat(

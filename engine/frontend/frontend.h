@@ -67,6 +67,23 @@ class Frontend {
   // may have.
   absl::StatusOr<TokenIds> EncodePrefix(const PromptContent& given) const;
 
+  // What a client gives after a named prefix, tokenized.
+  struct AfterPrefix {
+    TokenIds ids;      // those of the prefix first
+    std::string text;  // of which the ids are made, if it is one
+    text::EncodeOptions options;
+  };
+  // Tokenizes `prompt` after a prefix. A conversation is rendered with the beginning of an answer
+  // if `generates`. `params` tell how long the whole may be. `is_owner`: the caller may read the
+  // prefix. Errors as of Prepare.
+  absl::StatusOr<AfterPrefix> EncodeAfterPrefix(const PrefixContent& prefix,
+                                                const PromptContent& prompt,
+                                                const GenerateParams& params, bool is_owner,
+                                                bool generates) const;
+
+  // Returns PermissionDenied if the output shows the prompt and the caller may not read its prefix.
+  static absl::Status CheckMayRead(bool is_owner, const OutputOptions& output);
+
   // Tokenizes `text`. Returns InvalidArgument if the text is longer than max_prompt_bytes.
   absl::StatusOr<std::vector<text::EncodedToken>> Encode(std::string_view text,
                                                          const text::EncodeOptions& options) const;
@@ -96,7 +113,7 @@ class Frontend {
   // FillPrompt for a request with a prefix.
   absl::StatusOr<std::optional<PromptText>> FillPromptAfterPrefix(Request& request) const;
   // Returns InvalidArgument that says where `whole`, the tokens of `text`, parts from the prefix.
-  absl::Status PartsFromPrefix(const Request& request, std::string_view text,
+  absl::Status PartsFromPrefix(const PrefixContent& prefix, bool is_owner, std::string_view text,
                                std::span<const text::EncodedToken> whole) const;
   void FillEcho(Request& request) const;
   absl::Status FillContinuations(Request& request, const std::optional<PromptText>& prompt) const;

@@ -85,51 +85,67 @@ absl::StatusOr<TokenIds> Frontend::EncodePrefix(const PromptContent& given) cons
   return ids;
 }
 
+absl::Status Frontend::CheckMayRead(bool is_owner, const OutputOptions& output) {
+  if (is_owner || !(output.echo || output.prompt_logprobs)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      "output: want neither echo nor prompt_logprobs: only the owner of a prefix may read it");
+}
+
 absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPromptAfterPrefix(
     Request& request) const {
   const GenerateParams& params = request.params;
-  const PrefixContent& prefix = *request.prefix;
-  const bool is_owner = prefix.tenant == params.sched.tenant;
-  if (!is_owner && (params.output.echo || params.output.prompt_logprobs)) {
-    return absl::PermissionDeniedError(
-        "output: want neither echo nor prompt_logprobs: only the owner of a prefix may read it");
-  }
-  if (const TokenIds* ids = std::get_if<TokenIds>(&params.prompt)) {
-    RETURN_IF_ERROR(CheckPromptLength(params, std::ssize(prefix.ids) + std::ssize(*ids)));
-    RETURN_IF_ERROR(CheckTokenIds("token_ids", *ids));
-    request.prompt_ids = prefix.ids;
-    request.prompt_ids.insert(request.prompt_ids.end(), ids->begin(), ids->end());
+  const bool is_owner = request.prefix->tenant == params.sched.tenant;
+  RETURN_IF_ERROR(CheckMayRead(is_owner, params.output));
+  ASSIGN_OR_RETURN(AfterPrefix whole, EncodeAfterPrefix(*request.prefix, params.prompt, params,
+                                                        is_owner, /*generates=*/true));
+  request.prompt_ids = std::move(whole.ids);
+  if (std::holds_alternative<TokenIds>(params.prompt)) {
     if (params.output.echo) FillEcho(request);
     return std::nullopt;
   }
-  if (params.prompt.index() != prefix.given.index()) {
-    return absl::InvalidArgumentError(
-        "prompt: want token_ids, or what the prefix was made of, text after text and messages "
-        "after "
-        "messages");
-  }
-  std::optional<PromptText> prompt;
-  auto& [text, options] = prompt.emplace();
-  if (const ChatMessages* messages = std::get_if<ChatMessages>(&params.prompt)) {
-    ChatMessages whole = std::get<ChatMessages>(prefix.given);
-    whole.insert(whole.end(), messages->begin(), messages->end());
-    ASSIGN_OR_RETURN(text, ApplyChatTemplate(whole, /*add_generation_prompt=*/true));
-    options.add_special_tokens = false;  // the template writes special tokens itself
-  } else {
-    text = absl::StrCat(std::get<std::string>(prefix.given), std::get<std::string>(params.prompt));
-  }
-  RETURN_IF_ERROR(CheckFits("prompt", params, std::ssize(text)));
-  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, Encode(text, options));
-  if (!BeginsWith(tokens, prefix.ids)) return PartsFromPrefix(request, text, tokens);
-  request.prompt_ids = Ids(tokens);
-  RETURN_IF_ERROR(CheckTokenIds("prompt: tokens", request.prompt_ids));
-  if (params.output.echo) request.prompt_text = text;
-  return prompt;
+  if (params.output.echo) request.prompt_text = whole.text;
+  return PromptText{.text = std::move(whole.text), .options = whole.options};
 }
 
-absl::Status Frontend::PartsFromPrefix(const Request& request, std::string_view text,
+absl::StatusOr<Frontend::AfterPrefix> Frontend::EncodeAfterPrefix(const PrefixContent& prefix,
+                                                                  const PromptContent& prompt,
+                                                                  const GenerateParams& params,
+                                                                  bool is_owner,
+                                                                  bool generates) const {
+  AfterPrefix whole;
+  if (const TokenIds* ids = std::get_if<TokenIds>(&prompt)) {
+    RETURN_IF_ERROR(CheckPromptLength(params, std::ssize(prefix.ids) + std::ssize(*ids)));
+    RETURN_IF_ERROR(CheckTokenIds("token_ids", *ids));
+    whole.ids = prefix.ids;
+    whole.ids.insert(whole.ids.end(), ids->begin(), ids->end());
+    return whole;
+  }
+  if (prompt.index() != prefix.given.index()) {
+    return absl::InvalidArgumentError(
+        "prompt: want token_ids, or what the prefix was made of, text after text and messages "
+        "after messages");
+  }
+  if (const ChatMessages* messages = std::get_if<ChatMessages>(&prompt)) {
+    ChatMessages all = std::get<ChatMessages>(prefix.given);
+    all.insert(all.end(), messages->begin(), messages->end());
+    ASSIGN_OR_RETURN(whole.text, ApplyChatTemplate(all, generates));
+    whole.options.add_special_tokens = false;  // the template writes special tokens itself
+  } else {
+    whole.text = absl::StrCat(std::get<std::string>(prefix.given), std::get<std::string>(prompt));
+  }
+  RETURN_IF_ERROR(CheckFits("prompt", params, std::ssize(whole.text)));
+  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, Encode(whole.text, whole.options));
+  if (!BeginsWith(tokens, prefix.ids)) {
+    return PartsFromPrefix(prefix, is_owner, whole.text, tokens);
+  }
+  whole.ids = Ids(tokens);
+  RETURN_IF_ERROR(CheckTokenIds("prompt: tokens", whole.ids));
+  return whole;
+}
+
+absl::Status Frontend::PartsFromPrefix(const PrefixContent& prefix, bool is_owner,
+                                       std::string_view text,
                                        std::span<const text::EncodedToken> whole) const {
-  const PrefixContent& prefix = *request.prefix;
   size_t at = 0;
   while (at < std::min(whole.size(), prefix.ids.size()) && whole[at].id == prefix.ids[at]) ++at;
   const auto byte = static_cast<size_t>(at < whole.size() ? whole[at].begin : std::ssize(text));
@@ -139,7 +155,7 @@ absl::Status Frontend::PartsFromPrefix(const Request& request, std::string_view 
       "send token_ids",
       prefix.ids.size(), at, byte);
   // Another tenant may use the prefix, not read it.
-  if (prefix.tenant == request.params.sched.tenant) {
+  if (is_owner) {
     const TokenIds rest(
         prefix.ids.begin() + static_cast<int64_t>(at),
         prefix.ids.begin() + static_cast<int64_t>(std::min(prefix.ids.size(), at + kShownBytes)));

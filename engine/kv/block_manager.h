@@ -233,6 +233,10 @@ class BlockManager {
   // these parts. A pinned block is not evicted, and nothing is appended to the last one: a sequence
   // that would write into it copies it first.
   bool TryPin(PinId pin, std::string_view root_key, std::span<const int32_t> tokens);
+  // Pins what the sequence has committed: its leading blocks. Returns the number of tokens in them.
+  // Returns 0, and pins nothing, unless all of these blocks are listed, and every window has the
+  // parts and the places that TryPin wants. No sequence runs on such a pin.
+  int64_t TryPinTable(PinId pin, SequenceId id);
   // Ends a pin. Sequences that share its blocks keep them.
   void Unpin(PinId pin);
   bool IsPinned(PinId pin) const { return pins_.contains(pin); }
@@ -296,7 +300,7 @@ class BlockManager {
     std::vector<int32_t> sources;
   };
   struct Pinned {
-    std::vector<int32_t> blocks;  // listed; the first has no parent
+    std::vector<int32_t> blocks;  // listed; a path, or two of which one follows the other
     int64_t num_tokens = 0;
     std::vector<int64_t> begins;  // by window: the first block whose part is held
 
@@ -309,6 +313,7 @@ class BlockManager {
   // `pinned` to the pin on which the sequence runs; null if there is none, or if it has ended.
   RootId AcquireRoot(std::string_view root_key, PinId on, const Pinned** pinned);
   bool TryPinParts(Pinned& pinned);
+  void AddPin(PinId pin, Pinned pinned);
   void CheckPins(std::vector<int32_t>& pin_refs) const;
   Held& Find(SequenceId id);
   const Held& Find(SequenceId id) const;

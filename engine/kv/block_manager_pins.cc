@@ -74,11 +74,34 @@ bool BlockManager::TryPin(PinId pin, std::string_view root_key, std::span<const 
   }
   Pinned pinned{.blocks = matched_, .num_tokens = static_cast<int64_t>(tokens.size())};
   if (!TryPinParts(pinned)) return false;
+  AddPin(pin, std::move(pinned));
+  return true;
+}
+
+int64_t BlockManager::TryPinTable(PinId pin, SequenceId id) {
+  QUIRE_CHECK(pin != kNoPin && !pins_.contains(pin)) << "pin " << pin;
+  const Held& held = Find(id);
+  const std::span<const int32_t> blocks =
+      held.table.blocks().first(static_cast<size_t>(NumBlocksFor(held.num_committed)));
+  int64_t left = held.num_committed;
+  for (const int32_t block : blocks) {
+    const PrefixCache& cache = store_.cache();
+    const bool has_all = cache.IsListed(block) &&
+                         std::ssize(cache.Tokens(block)) >= std::min<int64_t>(left, block_size_);
+    if (!has_all) return 0;
+    left -= block_size_;
+  }
+  Pinned pinned{.blocks = {blocks.begin(), blocks.end()}, .num_tokens = held.num_committed};
+  if (pinned.num_tokens == 0 || !TryPinParts(pinned)) return 0;
+  AddPin(pin, std::move(pinned));
+  return held.num_committed;
+}
+
+void BlockManager::AddPin(PinId pin, Pinned pinned) {
   // The root's end first, since the parent of a held block must be held.
   for (const int32_t block : pinned.blocks) store_.Pin(block);
-  roots.BeginPrefix(pin);
+  store_.cache().roots().BeginPrefix(pin);
   pins_.emplace(pin, std::move(pinned));
-  return true;
 }
 
 // Holds the parts to which a window reaches back from the first token of the last block, and so

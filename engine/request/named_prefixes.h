@@ -53,6 +53,7 @@ struct PrefixParams {
 };
 
 struct PrefixInfo {
+  uint64_t pin = 0;  // of its blocks, for CacheMap; not for clients
   std::string name;  // "prefixes/" and 26 characters of base32
   std::string display_name;
   PrefixState state = PrefixState::kComputing;

@@ -56,6 +56,13 @@ struct SessionUse {
   std::string append_id;
 };
 
+// The pin of a session, from one turn to the next. Shared by the session and its turns.
+struct SessionPin {
+  uint64_t id = 0;  // of the pin; no prefix has it
+  // Tokens that are pinned. Written by the step thread before the end of a turn that succeeds.
+  std::atomic<int64_t> num_tokens = 0;
+};
+
 // The request as it came in, before the frontend.
 struct GenerateParams {
   std::string request_id;  // empty: made by the engine
@@ -90,8 +97,11 @@ struct Request {
   // If not 0, this is the engine's own request for a named prefix: it computes prompt_ids and pins
   // them under this id. No token is drawn.
   uint64_t pins = 0;
-  TokenIds prompt_ids;      // those of the prefix first
-  std::string prompt_text;  // for echo
+  // If not null, the turn of a pinned session: what it commits is pinned when it succeeds.
+  std::shared_ptr<SessionPin> session_pin;
+  int64_t num_kept_blocks = 0;  // leading blocks of the prompt that its session's pin holds
+  TokenIds prompt_ids;          // those of the prefix first
+  std::string prompt_text;      // for echo
   // The bytes of an unfinished character at the end of a prompt echoed from token ids. The output
   // may complete it.
   std::string prompt_rest;

@@ -15,12 +15,16 @@
 #include "absl/time/time.h"
 
 #include "engine/request/request.h"
+#include "engine/request/session_counts.h"
 
 namespace quire::engine {
 
 inline constexpr int32_t kMaxSessions = 1024;
 inline constexpr int32_t kMaxSessionsPerTenant = 256;
 inline constexpr int32_t kMaxForkCount = 64;
+// The memory of ids, messages and text of all sessions together. A turn adds its output to it at
+// its end, so it may be exceeded by the output of the turns that run.
+inline constexpr int64_t kMaxSessionBytes = int64_t{256} << 20;
 inline constexpr absl::Duration kMinSessionTtl = absl::Seconds(10);
 inline constexpr absl::Duration kMaxSessionTtl = absl::Hours(24);
 
@@ -33,7 +37,9 @@ struct SessionCaller {
 struct SessionParams {
   SessionCaller caller;
   std::string model;         // empty: the served model
+  std::string prefix_name;   // the session begins with its tokens; empty: with none
   std::string display_name;  // at most 128 bytes
+  bool pinned = false;       // what a turn computed stays pinned until the session ends
   // The session ends when no turn has run for this long: kMinSessionTtl..kMaxSessionTtl.
   absl::Duration ttl = absl::Minutes(10);
   std::string salt;  // as CacheParams::salt, of all turns
@@ -44,11 +50,14 @@ struct SessionParams {
 struct SessionInfo {
   std::string name;  // "sessions/" and 26 characters of base32
   std::string display_name;
-  std::string tenant;  // the owner
+  std::string tenant;       // the owner
+  std::string prefix_name;  // with whose tokens it began; empty: with none
   int64_t num_tokens = 0;
   int64_t num_turns = 0;  // turns that succeeded
   bool in_turn = false;
-  absl::Time create_time;  // these two by the wall clock
+  bool pinned = false;
+  int64_t num_pinned_blocks = 0;  // of group 0, that count as pinned for it
+  absl::Time create_time;         // these two by the wall clock
   absl::Time expire_time;
   absl::Duration ttl;
   std::string etag;  // differs after each change of the tokens
@@ -84,7 +93,8 @@ struct SessionFork {
 //
 // Errors: NotFound for a name that does not exist, has ended, or belongs to another tenant, with
 // one text for all three. Aborted when an etag differs, or when a turn runs. ResourceExhausted
-// beyond kMaxSessions and kMaxSessionsPerTenant, with what was wanted, what there is and the limit.
+// beyond kMaxSessions, kMaxSessionsPerTenant and kMaxSessionBytes, with what was wanted, what there
+// is and the limit.
 // InvalidArgument for a value out of range, and for a request_id that came with other content.
 class Sessions {
  public:

@@ -200,6 +200,7 @@ void Scheduler::DropEnded(absl::Time now) {
 FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause cause) {
   const SequenceId id = state.sequence->id;
   if (state.phase == State::Phase::kRunning) {
+    if (cause == EndCause::kFinished) PinSession(state);
     if (state.is_void) {
       blocks_.ReleaseUnlisted(id);
     } else {
@@ -367,6 +368,15 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
   if (token.finish_reason != FinishReason::kNone) {
     finished.push_back(End(state, token.finish_reason, EndCause::kFinished));
   }
+}
+
+// Before the release, so that nothing is evicted meanwhile.
+void Scheduler::PinSession(const State& state) {
+  SessionPin* const pin = state.request().session_pin.get();
+  if (pin == nullptr) return;
+  if (blocks_.IsPinned(pin->id)) blocks_.Unpin(pin->id);
+  pin->num_tokens.store(blocks_.TryPinTable(pin->id, state.sequence->id),
+                        std::memory_order_release);
 }
 
 void Scheduler::Unpin(PinId pin) {

@@ -229,6 +229,8 @@ class Scheduler {
   void DropEnded(absl::Time now);
   EndCause CauseOf(State& state, absl::Time now);  // kFinished: the sequence goes on
   FinishedSequence End(State& state, FinishReason reason, EndCause cause);
+  // Pins what the sequence has committed, if its request is a turn of a pinned session.
+  void PinSession(const State& state);
 
   // Planning a step.
   struct Budget;

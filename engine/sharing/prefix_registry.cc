@@ -52,7 +52,8 @@ PrefixRegistry::PrefixRegistry(PrefixRegistryConfig config, const Frontend& fron
   if (log_ != nullptr) Restore();
 }
 
-void PrefixRegistry::Start() {
+void PrefixRegistry::Start(std::function<absl::Time()> others) {
+  other_timers_ = std::move(others);
   housekeeper_ = std::thread([this] { Keep(); });
 }
 
@@ -69,14 +70,21 @@ void PrefixRegistry::Stop() {
   if (log_ != nullptr) WriteLog();
 }
 
+void PrefixRegistry::Wake() {
+  base::MutexLock lock(mu_);
+  woken_ = true;
+  timers_changed_.NotifyAll();
+}
+
 void PrefixRegistry::Keep() {
   while (true) {
+    const absl::Time others = other_timers_ ? other_timers_() : absl::InfiniteFuture();
     const absl::Time next = RunTimers();
     base::MutexLock lock(mu_);
     if (stopping_) return;
     const absl::Time first = timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first;
-    if (first < next || HasToWrite()) continue;
-    absl::Duration wait = std::min(first - clock_.Now(), kLongestWait);
+    if (first < next || HasToWrite() || std::exchange(woken_, false)) continue;
+    absl::Duration wait = std::min(std::min(first, others) - clock_.Now(), kLongestWait);
     if (!changed_.empty()) wait = std::min(wait, log_again_ - clock_.Now());
     if (wait > absl::ZeroDuration()) {
       timers_changed_.WaitFor(mu_, absl::ToChronoNanoseconds(wait));
@@ -254,7 +262,8 @@ absl::StatusOr<PrefixRegistry::RecordPtr> PrefixRegistry::FindOwn(const PrefixCa
 PrefixInfo PrefixRegistry::InfoOf(const PrefixRecord& record, bool for_owner) const {
   const absl::Time now = clock_.Now();
   const absl::Time wall = absl::Now();
-  PrefixInfo info{.name = record.name,
+  PrefixInfo info{.pin = record.pin,
+                  .name = record.name,
                   .display_name = record.display_name,
                   .state = record.state,
                   .error = record.error,

@@ -87,8 +87,11 @@ class PrefixRegistry final : public NamedPrefixes {
                  const base::Clock& clock, PrefixHost& host, std::unique_ptr<PrefixLog> log);
   ~PrefixRegistry() override { Stop(); }
 
-  // Starts the housekeeper. Without it, the owner calls RunTimers.
-  void Start();
+  // Starts the housekeeper. Without it, the owner calls RunTimers. The housekeeper also runs the
+  // timers of `others`, which returns the time of the next one. Wake tells it that there is one
+  // that is due earlier.
+  void Start(std::function<absl::Time()> others = {});
+  void Wake();
   // Ends the housekeeper, and writes what is to be written. The prefixes stay as they are. One that
   // is computed afterwards fails.
   void Stop();
@@ -171,12 +174,13 @@ class PrefixRegistry final : public NamedPrefixes {
   PrefixHost& host_;
 
   const std::unique_ptr<PrefixLog> log_;  // null: none; used by whoever runs the timers
-
+  std::function<absl::Time()> other_timers_;
   std::thread housekeeper_;
 
   mutable base::Mutex mu_;
   base::CondVar timers_changed_;  // or there is something to write
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool woken_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t next_pin_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<uint64_t, RecordPtr> records_ ABSL_GUARDED_BY(mu_);  // by pin: in the order of creation
   std::unordered_map<std::string, RecordPtr, base::StringHash, std::equal_to<>> by_name_

@@ -7,6 +7,19 @@
 
 namespace quire::engine {
 
+SessionContent::SessionContent(std::shared_ptr<const PrefixContent> prefix, bool owns_prefix)
+    : num_tokens_(std::ssize(prefix->ids)), prefix_(std::move(prefix)), owns_prefix_(owns_prefix) {
+  // The ids live as long as the content of the prefix.
+  chunks_.push_back(
+      {.ids = std::shared_ptr<const TokenIds>(prefix_, &prefix_->ids), .num_used = num_tokens_});
+}
+
+int64_t SessionContent::num_bytes() const {
+  int64_t bytes = num_tokens_ * static_cast<int64_t>(sizeof(int32_t));
+  if (conversation_ == nullptr) return bytes;
+  return bytes + std::ssize(*conversation_->text) + NumBytes(*conversation_->messages);
+}
+
 void SessionContent::NoteComputed(int64_t num_tokens) {
   num_computed_ = std::max(num_computed_, std::min(num_tokens, num_tokens_));
 }
@@ -45,6 +58,8 @@ SessionContent SessionContent::First(int64_t num_tokens) const {
   QUIRE_CHECK(num_tokens >= 0 && num_tokens <= num_tokens_) << num_tokens;
   if (num_tokens == num_tokens_) return *this;
   SessionContent first;
+  first.prefix_ = prefix_;
+  first.owns_prefix_ = owns_prefix_;
   for (const Chunk& chunk : chunks_) {
     const int64_t left = num_tokens - first.num_tokens_;
     if (left == 0) break;

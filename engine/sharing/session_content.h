@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/request/prefix_content.h"
 #include "engine/request/request.h"
 
 namespace quire::engine {
@@ -36,9 +37,23 @@ struct SessionConversation {
 // A value. Copies share the tokens, so a copy costs a few bytes for each append and turn.
 class SessionContent {
  public:
+  SessionContent() = default;
+  // Begins with the tokens of a named prefix, which the session keeps when the prefix ends.
+  // `owns_prefix`: the session's tenant is the prefix's owner, and may read it.
+  SessionContent(std::shared_ptr<const PrefixContent> prefix, bool owns_prefix);
+
   int64_t num_tokens() const { return num_tokens_; }
   // The number of leading tokens whose K and V some turn has computed.
   int64_t num_computed() const { return num_computed_; }
+  // The prefix with which the session began; null if there is none.
+  const std::shared_ptr<const PrefixContent>& prefix() const { return prefix_; }
+  bool owns_prefix() const { return owns_prefix_; }
+  // True if the tokens are those of the prefix, and nothing follows them yet.
+  bool is_bare_prefix() const {
+    return prefix_ != nullptr && chunks_.size() == 1 && num_tokens_ == std::ssize(prefix_->ids);
+  }
+  // The memory of ids, messages and text, in bytes, as if none were shared.
+  int64_t num_bytes() const;
   void NoteComputed(int64_t num_tokens);
   // Null if the tokens are not a conversation.
   const std::shared_ptr<const SessionConversation>& conversation() const { return conversation_; }
@@ -66,6 +81,8 @@ class SessionContent {
   std::vector<Chunk> chunks_;
   int64_t num_tokens_ = 0;
   int64_t num_computed_ = 0;
+  std::shared_ptr<const PrefixContent> prefix_;
+  bool owns_prefix_ = false;
   std::shared_ptr<const SessionConversation> conversation_;
 };
 

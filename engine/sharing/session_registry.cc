@@ -38,7 +38,8 @@ absl::Status CheckTtl(absl::Duration ttl) {
 std::string EtagOf(uint64_t version) { return absl::StrCat("v", version); }
 
 size_t HashOf(const SessionParams& params) {
-  return absl::HashOf(params.model, params.display_name, params.ttl, params.salt);
+  return absl::HashOf(params.model, params.prefix_name, params.display_name, params.ttl,
+                      params.pinned, params.salt);
 }
 
 size_t HashOf(const std::string& text) { return absl::HashOf(text); }
@@ -62,6 +63,21 @@ size_t HashOf(const SessionFork& fork) {
 
 }  // namespace
 
+absl::Status SessionTurn::ReserveBytes(int64_t num_bytes) {
+  return registry_.ReserveBytes(*this, num_bytes);
+}
+
+absl::Status SessionTurn::ReservePin(const Pins& pins) {
+  return pin_ == nullptr ? absl::OkStatus() : registry_.ReservePin(*this, pins);
+}
+
+void SessionTurn::CountEnd(const absl::Status& status) {
+  const TurnResult result = status.ok()                 ? TurnResult::kOk
+                            : absl::IsCancelled(status) ? TurnResult::kCancelled
+                                                        : TurnResult::kFailed;
+  registry_.turns_[static_cast<size_t>(result)].fetch_add(1, std::memory_order_relaxed);
+}
+
 SessionInfo SessionTurn::Commit(SessionContent after, bool is_turn) {
   if (ended_.exchange(true)) return {};
   return registry_.EndTurn(*this, std::make_shared<const SessionContent>(std::move(after)), is_turn,
@@ -82,15 +98,24 @@ void SessionTurn::End() {
 }
 
 absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params) {
-  if (!params.model.empty() && params.model != model_) {
-    return absl::NotFoundError(
-        absl::StrFormat("model: \"%s\" is not served here; want \"%s\"", params.model, model_));
+  if (!params.model.empty() && params.model != config_.model) {
+    return absl::NotFoundError(absl::StrFormat("model: \"%s\" is not served here; want \"%s\"",
+                                               params.model, config_.model));
   }
   RETURN_IF_ERROR(CheckLength("display_name", params.display_name, kMostDisplayNameBytes));
   RETURN_IF_ERROR(CheckLength("salt", params.salt, kMaxSalt));
   RETURN_IF_ERROR(CheckLength("request_id", params.request_id, kMostRequestIdBytes));
   RETURN_IF_ERROR(CheckTtl(params.ttl));
-  Removed removed;
+  if (params.pinned && config_.ledger == nullptr) {
+    return absl::InvalidArgumentError("pinned: want false on this server");
+  }
+  absl::StatusOr<std::shared_ptr<const PrefixContent>> prefix = nullptr;
+  if (!params.prefix_name.empty() && !config_.resolve_prefix) {
+    return absl::InvalidArgumentError("prefix_name: want none on this server");
+  } else if (!params.prefix_name.empty()) {
+    prefix = config_.resolve_prefix(params.caller.tenant, params.prefix_name);
+  }
+  Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
   const std::pair key(params.caller.tenant, params.request_id);
@@ -100,12 +125,22 @@ absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params)
     if (again) return InfoOf(*it->second);
     created_.erase(it);
   }
+  RETURN_IF_ERROR(prefix.status());  // after the replay, which outlives the prefix
   RETURN_IF_ERROR(CheckRoom(params.caller.tenant, 1));
+  auto content = *prefix == nullptr ? std::make_shared<const SessionContent>()
+                                    : std::make_shared<const SessionContent>(
+                                          *prefix, (*prefix)->tenant == params.caller.tenant);
+  RETURN_IF_ERROR(CheckBytes(content->num_bytes()));
   const RecordPtr record = Add({.display_name = params.display_name,
                                 .tenant = params.caller.tenant,
                                 .salt = params.salt,
-                                .content = std::make_shared<const SessionContent>()},
+                                .prefix_name = params.prefix_name,
+                                .content = std::move(content)},
                                params.ttl);
+  if (params.pinned) {
+    record->pin = std::make_shared<SessionPin>();
+    record->pin->id = next_pin_++;
+  }
   if (!params.request_id.empty()) {
     record->created = {params.request_id, HashOf(params), clock_.Now()};
     created_[key] = record;
@@ -115,7 +150,7 @@ absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params)
 
 absl::StatusOr<SessionInfo> SessionRegistry::Get(const SessionCaller& caller,
                                                  std::string_view name) {
-  Removed removed;
+  Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
   const RecordPtr record = Find(caller, name, /*for_operators=*/true);
@@ -130,7 +165,7 @@ absl::StatusOr<Sessions::Page> SessionRegistry::List(const SessionCaller& caller
   if (owner != caller.tenant && !caller.is_operator) {
     return absl::PermissionDeniedError("tenant: want your own, unless you are an operator");
   }
-  Removed removed;
+  Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
   Page page;
@@ -153,13 +188,14 @@ absl::StatusOr<SessionAppended> SessionRegistry::Append(const SessionAppend& app
                    BeginTurn(append.caller.tenant, append.name, append.etag, [] {}));
   ASSIGN_OR_RETURN(SessionSeam::Extended extended,
                    seam_.Extend(turn->before(), append.content, /*generates=*/false));
+  RETURN_IF_ERROR(turn->ReserveBytes(extended.content.num_bytes()));
   return turn->Commit(std::move(extended.content), extended.kept_tokens, append);
 }
 
 absl::StatusOr<std::optional<SessionAppended>> SessionRegistry::FindAppend(
     const SessionAppend& append) {
   RETURN_IF_ERROR(CheckLength("request_id", append.request_id, kMostRequestIdBytes));
-  Removed removed;
+  Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
   const RecordPtr record = Find(append.caller, append.name, /*for_operators=*/false);
@@ -176,7 +212,7 @@ absl::StatusOr<std::vector<SessionInfo>> SessionRegistry::Fork(const SessionFork
         absl::StrFormat("count: want 1..%d, got %d", kMaxForkCount, fork.count));
   }
   if (fork.ttl.has_value()) RETURN_IF_ERROR(CheckTtl(*fork.ttl));
-  Removed removed;
+  Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
   const RecordPtr parent = Find(fork.caller, fork.name, /*for_operators=*/false);
@@ -204,11 +240,13 @@ absl::StatusOr<std::vector<SessionInfo>> SessionRegistry::Fork(const SessionFork
   }
   RETURN_IF_ERROR(CheckRoom(parent->tenant, fork.count));
   const auto content = std::make_shared<const SessionContent>(parent->content->First(at_token));
+  RETURN_IF_ERROR(CheckBytes(fork.count * content->num_bytes()));
   ForkReplay replay{.given = {fork.request_id, HashOf(fork), clock_.Now()}, .children = {}};
   for (int32_t i = 0; i < fork.count; ++i) {
     const RecordPtr child = Add({.display_name = parent->display_name,
                                  .tenant = parent->tenant,
                                  .salt = parent->salt,
+                                 .prefix_name = parent->prefix_name,
                                  .content = content},
                                 fork.ttl.value_or(parent->ttl));
     replay.children.push_back(child->name);
@@ -222,7 +260,7 @@ absl::StatusOr<std::vector<SessionInfo>> SessionRegistry::Fork(const SessionFork
 }
 
 absl::Status SessionRegistry::Close(const SessionCaller& caller, std::string_view name) {
-  Removed removed;
+  Removed removed(*this);
   std::function<void()> cancel;
   {
     base::MutexLock lock(mu_);
@@ -230,7 +268,7 @@ absl::Status SessionRegistry::Close(const SessionCaller& caller, std::string_vie
     const RecordPtr record = Find(caller, name, /*for_operators=*/true);
     if (record == nullptr) return absl::OkStatus();
     Remove(record);
-    removed.push_back(record);
+    removed.records.push_back(record);
     cancel = record->cancel;
   }
   if (cancel) cancel();  // without the lock, since it wakes the step thread
@@ -240,7 +278,7 @@ absl::Status SessionRegistry::Close(const SessionCaller& caller, std::string_vie
 absl::StatusOr<std::unique_ptr<SessionTurn>> SessionRegistry::BeginTurn(
     std::string_view tenant, std::string_view name, std::string_view etag,
     std::function<void()> cancel) {
-  Removed removed;
+  Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
   const RecordPtr record = Find({.tenant = std::string(tenant)}, name, /*for_operators=*/false);
@@ -253,21 +291,81 @@ absl::StatusOr<std::unique_ptr<SessionTurn>> SessionRegistry::BeginTurn(
   record->in_turn = true;
   record->cancel = std::move(cancel);
   return std::unique_ptr<SessionTurn>(
-      new SessionTurn(*this, record->name, record->content, record->salt));
+      new SessionTurn(*this, record->name, record->content, record->salt, record->pin));
+}
+
+SessionRegistry::Record* SessionRegistry::RecordOf(const SessionTurn& turn) const {
+  if (const auto it = by_name_.find(turn.name_); it != by_name_.end()) return it->second.get();
+  const auto it = ending_.find(turn.name_);
+  return it == ending_.end() ? nullptr : it->second.get();
+}
+
+absl::Status SessionRegistry::ReserveBytes(SessionTurn& turn, int64_t num_bytes) {
+  const int64_t more = std::max(int64_t{0}, num_bytes - turn.before_->num_bytes());
+  base::MutexLock lock(mu_);
+  RETURN_IF_ERROR(CheckBytes(more));
+  turn.num_bytes_ = more;
+  num_bytes_ += more;
+  return absl::OkStatus();
+}
+
+absl::Status SessionRegistry::ReservePin(SessionTurn& turn, const SessionTurn::Pins& pins) {
+  // The pin before the turn stays until the turn succeeds. Its blocks are those of the turn too, as
+  // far as the tokens are the same.
+  std::vector<int64_t> more = config_.blocks_of(pins.at_most);
+  for (int64_t n = pins.at_least; more.size() > 1 && n < pins.at_most; n += config_.block_size) {
+    // A longer pin may need fewer blocks of a window.
+    const std::vector<int64_t> blocks = config_.blocks_of(n);
+    for (size_t g = 1; g < more.size(); ++g) more[g] = std::max(more[g], blocks[g]);
+  }
+  const int64_t pinned = turn.pin_->num_tokens.load(std::memory_order_acquire);
+  more[0] -= std::min(pins.num_kept, pinned) / config_.block_size;
+  base::MutexLock lock(mu_);
+  Record* const record = RecordOf(turn);
+  if (record == nullptr) return NoSuchSession();
+  RETURN_IF_ERROR(config_.ledger->Pin(more, "session"));
+  record->num_blocks.resize(more.size());
+  for (size_t g = 0; g < more.size(); ++g) record->num_blocks[g] += more[g];
+  turn.num_blocks_ = std::move(more);
+  return absl::OkStatus();
+}
+
+void SessionRegistry::SettlePin(Record& record, const SessionTurn& turn, bool succeeded) {
+  if (turn.num_blocks_.empty()) return;  // no token was to be computed
+  std::vector<int64_t> unused = turn.num_blocks_;
+  if (succeeded) {
+    const int64_t num_tokens = record.pin->num_tokens.load(std::memory_order_acquire);
+    std::vector<int64_t> now(unused.size());
+    if (num_tokens > 0) now = config_.blocks_of(num_tokens);
+    for (size_t g = 0; g < now.size(); ++g) unused[g] = record.num_blocks[g] - now[g];
+  }
+  for (size_t g = 0; g < unused.size(); ++g) record.num_blocks[g] -= unused[g];
+  config_.ledger->Unpin(unused);
 }
 
 SessionInfo SessionRegistry::EndTurn(const SessionTurn& turn,
                                      std::shared_ptr<const SessionContent> after, bool is_turn,
                                      const SessionAppend* append, int64_t kept_tokens) {
   std::function<void()> cancel;  // ends without the lock
+  Removed removed(*this);
   base::MutexLock lock(mu_);
-  const auto it = by_name_.find(turn.name_);
-  if (it == by_name_.end()) return {};  // closed
-  Record& record = *it->second;
+  num_bytes_ -= turn.num_bytes_;
+  Record* const found = RecordOf(turn);
+  if (found == nullptr) return {};  // closed
+  Record& record = *found;
   record.in_turn = false;
   cancel.swap(record.cancel);
+  SettlePin(record, turn, after != nullptr);
+  if (const auto it = ending_.find(turn.name_); it != ending_.end()) {
+    removed.records.push_back(std::move(it->second));
+    ending_.erase(it);
+    return {};
+  }
   Refresh(record);
   if (after == nullptr) return InfoOf(record);
+  num_bytes_ -= record.num_bytes;
+  record.num_bytes = after->num_bytes();
+  num_bytes_ += record.num_bytes;
   record.content.swap(after);  // the old content may end after the lock, with `after`
   ++record.version;
   record.num_turns += is_turn ? 1 : 0;
@@ -280,11 +378,38 @@ SessionInfo SessionRegistry::EndTurn(const SessionTurn& turn,
   return info;
 }
 
-int64_t SessionRegistry::size() {
-  Removed removed;
+void SessionRegistry::Unpin(Record& record) {
+  std::vector<int64_t> blocks;
+  {
+    base::MutexLock lock(mu_);
+    if (record.in_turn) return;  // the end of the turn comes back to this
+    blocks.swap(record.num_blocks);
+  }
+  if (blocks.empty()) return;
+  config_.unpin(record.pin->id,
+                [ledger = config_.ledger, blocks = std::move(blocks)] { ledger->Unpin(blocks); });
+}
+
+absl::Time SessionRegistry::RunTimers() {
+  Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
-  return std::ssize(records_);
+  return next_expiry_;
+}
+
+SessionCounts SessionRegistry::Counts() const {
+  SessionCounts counts;
+  for (size_t i = 0; i < turns_.size(); ++i) {
+    counts.turns[i] = turns_[i].load(std::memory_order_relaxed);
+  }
+  base::MutexLock lock(mu_);
+  counts.num_open = std::ssize(records_);
+  return counts;
+}
+
+int64_t SessionRegistry::num_bytes() const {
+  base::MutexLock lock(mu_);
+  return num_bytes_;
 }
 
 SessionRegistry::RecordPtr SessionRegistry::Find(const SessionCaller& caller, std::string_view name,
@@ -300,9 +425,12 @@ SessionInfo SessionRegistry::InfoOf(const Record& record) const {
   return {.name = record.name,
           .display_name = record.display_name,
           .tenant = record.tenant,
+          .prefix_name = record.prefix_name,
           .num_tokens = record.content->num_tokens(),
           .num_turns = record.num_turns,
           .in_turn = record.in_turn,
+          .pinned = record.pin != nullptr,
+          .num_pinned_blocks = record.num_blocks.empty() ? 0 : record.num_blocks[0],
           .create_time = record.create_time,
           .expire_time = absl::Now() + (record.in_turn ? record.ttl : record.expiry - now),
           .ttl = record.ttl,
@@ -316,6 +444,8 @@ SessionRegistry::RecordPtr SessionRegistry::Add(Record record, absl::Duration tt
   record.serial = next_serial_++;
   record.create_time = absl::Now();
   record.ttl = ttl;
+  record.num_bytes = record.content->num_bytes();
+  num_bytes_ += record.num_bytes;
   const auto added = std::make_shared<Record>(std::move(record));
   Refresh(*added);
   records_[added->serial] = added;
@@ -325,8 +455,10 @@ SessionRegistry::RecordPtr SessionRegistry::Add(Record record, absl::Duration tt
 }
 
 void SessionRegistry::Remove(const RecordPtr& record) {
+  num_bytes_ -= record->num_bytes;
   records_.erase(record->serial);
   by_name_.erase(record->name);
+  if (record->in_turn && record->pin != nullptr) ending_[record->name] = record;
   if (record->created.has_value()) {
     const auto it = created_.find({record->tenant, record->created->request_id});
     if (it != created_.end() && it->second == record) created_.erase(it);
@@ -352,6 +484,14 @@ absl::Status SessionRegistry::CheckRoom(std::string_view tenant, int32_t count) 
   return absl::OkStatus();
 }
 
+absl::Status SessionRegistry::CheckBytes(int64_t num_bytes) const {
+  if (num_bytes_ + num_bytes <= config_.max_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "sessions: want %d more bytes of ids and text, all tenants together have %d of at most %d; "
+      "close some",
+      num_bytes, num_bytes_, config_.max_bytes));
+}
+
 void SessionRegistry::RemoveExpired(Removed& removed) {
   const absl::Time now = clock_.Now();
   if (now < next_expiry_) return;
@@ -359,17 +499,19 @@ void SessionRegistry::RemoveExpired(Removed& removed) {
   for (const auto& [serial, record] : records_) {
     if (record->in_turn) continue;  // its end sets a new expiry
     if (record->expiry <= now) {
-      removed.push_back(record);
+      removed.records.push_back(record);
     } else {
       next_expiry_ = std::min(next_expiry_, record->expiry);
     }
   }
-  for (const RecordPtr& record : removed) Remove(record);
+  for (const RecordPtr& record : removed.records) Remove(record);
 }
 
 void SessionRegistry::Refresh(Record& record) {
   record.expiry = clock_.Now() + record.ttl;
-  next_expiry_ = std::min(next_expiry_, record.expiry);
+  if (record.expiry >= next_expiry_) return;
+  next_expiry_ = record.expiry;
+  if (config_.on_earlier_timer) config_.on_earlier_timer();
 }
 
 absl::StatusOr<const SessionRegistry::AppendReplay*> SessionRegistry::FindReplay(

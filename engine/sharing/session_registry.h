@@ -2,6 +2,7 @@
 
 // The sessions of an engine, and their turns.
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -23,6 +24,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/strings.h"
+#include "engine/admission/cache_ledger.h"
 #include "engine/request/sessions.h"
 #include "engine/sharing/session_content.h"
 #include "engine/sharing/session_seam.h"
@@ -42,11 +44,29 @@ class SessionTurn {
 
   const SessionContent& before() const { return *before_; }
   const std::string& salt() const { return salt_; }
+  // Null unless the session is pinned. While the turn runs, the pin holds the tokens that the last
+  // turn committed.
+  const std::shared_ptr<SessionPin>& pin() const { return pin_; }
+
+  // Counts the memory of the content to come. ResourceExhausted: all sessions together have too
+  // much. Called at most once, before Commit.
+  absl::Status ReserveBytes(int64_t num_bytes);
+  // The tokens that a turn of a pinned session may pin.
+  struct Pins {
+    int64_t num_kept = 0;  // the leading ones that the session had before
+    int64_t at_least = 0;  // if the turn succeeds
+    int64_t at_most = 0;
+  };
+  // Counts as pinned what the turn may pin. Returns the errors of CacheLedger::Pin. Called at most
+  // once, before Commit.
+  absl::Status ReservePin(const Pins& pins);
 
   // Replaces the content of the session, unless it was closed meanwhile. `is_turn`: it counts as a
   // turn, and not as an append. Returns the session as it is then. A second call, and a call after
   // End, do nothing.
   SessionInfo Commit(SessionContent after, bool is_turn);
+  // Counts the end of a turn; appends do not count.
+  void CountEnd(const absl::Status& status);
   // As Commit for an append, whose result is kept under its request_id.
   SessionAppended Commit(SessionContent after, int64_t kept_tokens, const SessionAppend& append);
   // Ends the turn without a change. A second call does nothing.
@@ -55,27 +75,55 @@ class SessionTurn {
  private:
   friend class SessionRegistry;
   SessionTurn(SessionRegistry& registry, std::string name,
-              std::shared_ptr<const SessionContent> before, std::string salt)
+              std::shared_ptr<const SessionContent> before, std::string salt,
+              std::shared_ptr<SessionPin> pin)
       : registry_(registry),
         name_(std::move(name)),
         before_(std::move(before)),
-        salt_(std::move(salt)) {}
+        salt_(std::move(salt)),
+        pin_(std::move(pin)) {}
 
   SessionRegistry& registry_;  // not owned; not used after the turn has ended
   const std::string name_;
   const std::shared_ptr<const SessionContent> before_;
   const std::string salt_;
+  const std::shared_ptr<SessionPin> pin_;
+  int64_t num_bytes_ = 0;            // reserved
+  std::vector<int64_t> num_blocks_;  // reserved beyond those of the session, by KV group
   // Engine::FailAll may end a turn on a thread of its own.
   std::atomic<bool> ended_ = false;
 };
 
+// What the registry needs of its engine. All but `model` may be empty: there are then no named
+// prefixes, or no session can be pinned.
+struct SessionRegistryConfig {
+  std::string model;  // the served one
+  int64_t max_bytes = kMaxSessionBytes;
+  // Returns the content of a prefix that the tenant may use; see PrefixRegistry::Resolve.
+  std::function<absl::StatusOr<std::shared_ptr<const PrefixContent>>(std::string_view tenant,
+                                                                     std::string_view name)>
+      resolve_prefix = {};
+  CacheLedger* ledger = nullptr;  // must outlive the registry
+  int32_t block_size = 0;
+  // Returns the blocks, by KV group, that a pin of so many tokens holds.
+  std::function<std::vector<int64_t>(int64_t num_tokens)> blocks_of = {};
+  // Ends a pin, if it is there, and then calls `done`, on the step thread.
+  std::function<void(uint64_t pin, std::function<void()> done)> unpin = {};
+  // Called when the next timer is due earlier than was known. Must not call back.
+  std::function<void()> on_earlier_timer = {};
+};
+
 // One mutex guards the records. Rendering, tokenizing and the end of large contents happen without
-// it. A session whose time has passed is removed by the next call of any function.
+// it. A session whose time has passed is removed by RunTimers, or by the next call of any function.
+//
+// A pinned session counts its blocks in the ledger: those of its last turn, and during a turn also
+// those that the turn may add. The step thread changes the pin when a turn succeeds, before the
+// turn's end. A session that ends during a turn is unpinned when the turn has ended.
 class SessionRegistry final : public Sessions {
  public:
-  // `seam` and `clock` must outlive this. `model` is the name of the served model.
-  SessionRegistry(const SessionSeam& seam, const base::Clock& clock, std::string model)
-      : seam_(seam), clock_(clock), model_(std::move(model)) {}
+  // `seam` and `clock` must outlive this.
+  SessionRegistry(const SessionSeam& seam, const base::Clock& clock, SessionRegistryConfig config)
+      : seam_(seam), clock_(clock), config_(std::move(config)) {}
 
   absl::StatusOr<SessionInfo> Create(const SessionParams& params) override;
   absl::StatusOr<SessionInfo> Get(const SessionCaller& caller, std::string_view name) override;
@@ -94,10 +142,16 @@ class SessionRegistry final : public Sessions {
                                                          std::string_view etag,
                                                          std::function<void()> cancel);
 
-  int64_t size();
+  // Ends the sessions whose time has passed. Returns the time before which no other one ends.
+  absl::Time RunTimers();
+  SessionCounts Counts() const;
+  // The memory of all contents, as if none were shared.
+  int64_t num_bytes() const;
 
   // The appends and forks of one session whose results are kept for their request_id.
   static constexpr size_t kMostReplays = 64;
+  // The pins of sessions are this and more, those of prefixes are less.
+  static constexpr uint64_t kFirstSessionPin = uint64_t{1} << 63;
 
  private:
   friend class SessionTurn;
@@ -117,14 +171,17 @@ class SessionRegistry final : public Sessions {
     std::vector<std::string> children;
   };
   struct Record {
-    std::string name, display_name, tenant, salt;
+    std::string name, display_name, tenant, salt, prefix_name;
     uint64_t serial = 0;
     std::shared_ptr<const SessionContent> content;
     uint64_t version = 0;
     int64_t num_turns = 0;
     bool in_turn = false;
-    std::function<void()> cancel;  // of the turn
-    absl::Time create_time;        // by the wall clock
+    std::function<void()> cancel;     // of the turn
+    int64_t num_bytes = 0;            // of the content
+    std::shared_ptr<SessionPin> pin;  // null unless it is pinned
+    std::vector<int64_t> num_blocks;  // counted in the ledger for it, by KV group; empty: none
+    absl::Time create_time;           // by the wall clock
     absl::Duration ttl;
     absl::Time expiry;             // by clock_; without meaning in a turn
     std::optional<Given> created;  // by Create, with a request_id
@@ -132,14 +189,25 @@ class SessionRegistry final : public Sessions {
     std::deque<ForkReplay> forks;
   };
   using RecordPtr = std::shared_ptr<Record>;
-  // Records that were removed. Their contents end when the caller drops the list, without mu_.
-  using Removed = std::vector<RecordPtr>;
+  // Records that were removed. They are unpinned, and their contents end, when this ends, without
+  // mu_: it must be declared before the lock.
+  struct Removed {
+    explicit Removed(SessionRegistry& owner) : registry(owner) {}
+    ~Removed() {
+      for (const RecordPtr& record : records) registry.Unpin(*record);
+    }
+    SessionRegistry& registry;
+    std::vector<RecordPtr> records;
+  };
 
   RecordPtr Find(const SessionCaller& caller, std::string_view name, bool for_operators) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   SessionInfo InfoOf(const Record& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   RecordPtr Add(Record record, absl::Duration ttl) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remove(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives back what a record that is gone has pinned, unless a turn runs.
+  void Unpin(Record& record) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status CheckBytes(int64_t num_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckRoom(std::string_view tenant, int32_t count) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RemoveExpired(Removed& removed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -150,13 +218,21 @@ class SessionRegistry final : public Sessions {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<bool> Matches(const Given& given, std::string_view request_id,
                                size_t content_hash) const;
+  absl::Status ReserveBytes(SessionTurn& turn, int64_t num_bytes);
+  absl::Status ReservePin(SessionTurn& turn, const SessionTurn::Pins& pins);
+  // The record of a turn's session, which may have ended.
+  Record* RecordOf(const SessionTurn& turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sets what the ledger counts for a session when a turn has ended.
+  void SettlePin(Record& record, const SessionTurn& turn, bool succeeded)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends a turn. Without `after`, nothing changes. Returns the session as it is then.
   SessionInfo EndTurn(const SessionTurn& turn, std::shared_ptr<const SessionContent> after,
                       bool is_turn, const SessionAppend* append, int64_t kept_tokens);
 
   const SessionSeam& seam_;
   const base::Clock& clock_;
-  const std::string model_;
+  const SessionRegistryConfig config_;
+  std::array<std::atomic<int64_t>, 3> turns_{};  // by TurnResult
 
   mutable base::Mutex mu_;
   std::map<uint64_t, RecordPtr> records_ ABSL_GUARDED_BY(mu_);  // by serial
@@ -166,6 +242,11 @@ class SessionRegistry final : public Sessions {
   // By tenant and request_id.
   std::map<std::pair<std::string, std::string>, RecordPtr> created_ ABSL_GUARDED_BY(mu_);
   uint64_t next_serial_ ABSL_GUARDED_BY(mu_) = 1;
+  // Pinned sessions that ended while a turn ran, until it has ended; by name.
+  std::unordered_map<std::string, RecordPtr, base::StringHash, std::equal_to<>> ending_
+      ABSL_GUARDED_BY(mu_);
+  uint64_t next_pin_ ABSL_GUARDED_BY(mu_) = kFirstSessionPin;
+  int64_t num_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of all records, and reserved by turns
   absl::Time next_expiry_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();  // none is earlier
 };
 

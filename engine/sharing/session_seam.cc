@@ -34,7 +34,9 @@ absl::StatusOr<SessionSeam::Extended> SessionSeam::Extend(const SessionContent& 
                                                           const PromptContent& given,
                                                           bool generates) const {
   absl::StatusOr<Extended> extended;
-  if (const auto* messages = std::get_if<ChatMessages>(&given)) {
+  if (before.is_bare_prefix()) {
+    extended = ExtendPrefix(before, given, generates);
+  } else if (const auto* messages = std::get_if<ChatMessages>(&given)) {
     extended = ExtendWithMessages(before, *messages, generates);
   } else if (const auto* ids = std::get_if<TokenIds>(&given); ids != nullptr && !ids->empty()) {
     extended = ExtendWithIds(before, *ids);
@@ -52,6 +54,39 @@ absl::StatusOr<SessionSeam::Extended> SessionSeam::Extend(const SessionContent& 
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: want at most %d tokens in the session (max_model_len %d less one to generate), got %d",
         generates ? "prompt" : "content", max_model_len_ - 1, max_model_len_, num_tokens));
+  }
+  return extended;
+}
+
+absl::StatusOr<SessionSeam::Extended> SessionSeam::ExtendPrefix(const SessionContent& before,
+                                                                const PromptContent& given,
+                                                                bool generates) const {
+  const PrefixContent& prefix = *before.prefix();
+  const auto* const earlier = std::get_if<ChatMessages>(&prefix.given);
+  const auto* const ids = std::get_if<TokenIds>(&given);
+  const bool has_nothing = ids != nullptr && ids->empty();
+  if (has_nothing && !generates) {
+    return absl::InvalidArgumentError("content: want at least one token, got none");
+  }
+  // Without a message of its own, a turn answers those of the prefix.
+  const PromptContent no_messages = ChatMessages();
+  const PromptContent& next = has_nothing && earlier != nullptr ? no_messages : given;
+  ASSIGN_OR_RETURN(
+      Frontend::AfterPrefix whole,
+      frontend_.EncodeAfterPrefix(prefix, next, GenerateParams(), before.owns_prefix(), generates));
+  Extended extended{.content = before, .kept_tokens = before.num_tokens()};
+  extended.content.Append(TokenIds(whole.ids.begin() + before.num_tokens(), whole.ids.end()));
+  if (const auto* messages = std::get_if<ChatMessages>(&next)) {
+    ChatMessages all = *earlier;
+    all.insert(all.end(), messages->begin(), messages->end());
+    auto conversation = std::make_shared<SessionConversation>();
+    conversation->marks = {{.num_tokens = extended.content.num_tokens(),
+                            .num_messages = all.size(),
+                            .text_bytes = whole.text.size(),
+                            .answer_end = extended.content.num_tokens()}};
+    conversation->messages = std::make_shared<const ChatMessages>(std::move(all));
+    conversation->text = std::make_shared<const std::string>(std::move(whole.text));
+    extended.content.SetConversation(std::move(conversation));
   }
   return extended;
 }

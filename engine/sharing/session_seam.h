@@ -21,13 +21,21 @@ namespace quire::engine {
 // gets the tokens that it would have in the middle of a text. New messages are rendered together
 // with the earlier ones. If the result begins with the text that the session has, generated text
 // included, only the rest is tokenized. Otherwise, for example if the template drops the thoughts
-// of earlier answers, all of it is tokenized, and the session keeps the common beginning.
+// of earlier answers, all of it is tokenized, and the session keeps the common beginning. What
+// follows the tokens of a named prefix at once is joined to it as a request's prompt is; see
+// Frontend::EncodeAfterPrefix.
 class SessionSeam {
  public:
   // `frontend` and `tokenizer` must outlive this. A session may have max_model_len - 1 tokens, so
   // that one can be generated.
-  SessionSeam(const Frontend& frontend, const text::Tokenizer& tokenizer, int64_t max_model_len)
-      : frontend_(frontend), tokenizer_(tokenizer), max_model_len_(max_model_len) {}
+  SessionSeam(const Frontend& frontend, const text::Tokenizer& tokenizer, int64_t max_model_len,
+              int32_t block_size = 16)
+      : frontend_(frontend),
+        tokenizer_(tokenizer),
+        max_model_len_(max_model_len),
+        block_size_(block_size) {}
+
+  int32_t block_size() const { return block_size_; }
 
   struct Extended {
     SessionContent content;
@@ -47,6 +55,9 @@ class SessionSeam {
   absl::StatusOr<Extended> ExtendWithNothing(const SessionContent& before) const;
   absl::StatusOr<Extended> ExtendWithMessages(const SessionContent& before,
                                               const ChatMessages& messages, bool generates) const;
+  // Adds what comes first behind a named prefix, by the rules of such prompts.
+  absl::StatusOr<Extended> ExtendPrefix(const SessionContent& before, const PromptContent& given,
+                                        bool generates) const;
   // Returns the tokens of `text`, of which the tokens of `before` come first.
   absl::StatusOr<TokenIds> EncodeBehind(const SessionContent& before, std::string_view text) const;
   // Returns the text of generated tokens, with or without special tokens.
@@ -55,6 +66,7 @@ class SessionSeam {
   const Frontend& frontend_;
   const text::Tokenizer& tokenizer_;
   const int64_t max_model_len_;
+  const int32_t block_size_;
 };
 
 }  // namespace quire::engine

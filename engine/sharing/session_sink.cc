@@ -32,8 +32,13 @@ absl::Status CheckTurn(const GenerateParams& params) {
 
 }  // namespace
 
-absl::Status SessionSink::Prepare(const SessionSeam& seam, GenerateParams& params) {
+absl::Status SessionSink::Prepare(const SessionSeam& seam, Request& request) {
+  GenerateParams& params = request.params;
   RETURN_IF_ERROR(CheckTurn(params));
+  const SessionContent& before = turn_->before();
+  if (before.prefix() != nullptr) {
+    RETURN_IF_ERROR(Frontend::CheckMayRead(before.owns_prefix(), params.output));
+  }
   const bool generates = !params.session.computes_only;
   ASSIGN_OR_RETURN(prompt_, seam.Extend(turn_->before(), params.prompt, generates));
   if (!generates) {
@@ -44,10 +49,31 @@ absl::Status SessionSink::Prepare(const SessionSeam& seam, GenerateParams& param
     params.stop = {.max_tokens = 1};
     params.output = {.text = false};
   }
-  params.prompt = prompt_.content.ToIds();
+  RETURN_IF_ERROR(turn_->ReserveBytes(prompt_.content.num_bytes()));
+  TokenIds ids = prompt_.content.ToIds();
+  // The prefix's blocks serve the turn, unless a chat template renders its messages anew.
+  const auto& prefix = before.prefix();
+  if (prefix != nullptr &&
+      std::equal(ids.begin(), ids.begin() + std::min(std::ssize(ids), std::ssize(prefix->ids)),
+                 prefix->ids.begin())) {
+    request.prefix = prefix;
+  }
+  if (const auto& pin = turn_->pin(); pin != nullptr) {
+    const int64_t pinned = pin->num_tokens.load(std::memory_order_acquire);
+    request.session_pin = pin;
+    request.num_kept_blocks = std::min(pinned, prompt_.kept_tokens) / seam.block_size();
+  }
+  params.prompt = std::move(ids);
   params.cache.salt = turn_->salt();
   params.output.token_ids = true;
   return absl::OkStatus();
+}
+
+absl::Status SessionSink::ReservePin(Request& request) {
+  const int64_t prompt_len = std::ssize(request.prompt_ids);
+  return turn_->ReservePin({.num_kept = prompt_.kept_tokens,
+                            .at_least = prompt_len,
+                            .at_most = prompt_len + request.max_tokens});
 }
 
 void SessionSink::Put(TokenDelta delta) {
@@ -58,6 +84,7 @@ void SessionSink::Put(TokenDelta delta) {
 }
 
 void SessionSink::Finish(const absl::Status& status, const RequestSummary& summary) {
+  if (!append_.has_value()) turn_->CountEnd(status);
   if (!status.ok()) {
     turn_->End();
     sink_->Finish(status, summary);

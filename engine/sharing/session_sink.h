@@ -28,8 +28,12 @@ class SessionSink final : public TokenSink {
   const SessionTurn& turn() const { return *turn_; }
   // Replaces the prompt by the session's tokens and what the prompt adds to them. Runs on a
   // frontend thread, before all functions below but SetOnRoom. Returns InvalidArgument for a prompt
-  // that cannot follow the session, and for parameters that a turn cannot have.
-  absl::Status Prepare(const SessionSeam& seam, GenerateParams& params);
+  // that cannot follow the session, and for parameters that a turn cannot have; PermissionDenied if
+  // the output would show the prefix of another tenant; ResourceExhausted if all sessions together
+  // have too much text.
+  absl::Status Prepare(const SessionSeam& seam, Request& request);
+  // Counts what the turn of a pinned session may pin, once the frontend has set max_tokens.
+  absl::Status ReservePin(Request& request);
 
   bool CanTake(int32_t num_deltas) const override { return sink_->CanTake(num_deltas); }
   void SetOnRoom(std::function<void()> on_room) override { sink_->SetOnRoom(std::move(on_room)); }

@@ -21,7 +21,9 @@ engine::SessionParams FromProto(const v1::CreateSessionRequest& request,
                                 const engine::SessionCaller& caller) {
   engine::SessionParams params{.caller = caller,
                                .model = request.model(),
+                               .prefix_name = request.prefix_name(),
                                .display_name = request.display_name(),
+                               .pinned = request.pinned(),
                                .salt = request.salt(),
                                .request_id = request.request_id()};
   if (request.has_ttl()) params.ttl = ToAbsl(request.ttl());
@@ -78,6 +80,9 @@ v1::Session ToProto(const engine::SessionInfo& info) {
   ToProto(info.ttl, *out.mutable_ttl());
   out.set_etag(info.etag);
   out.set_tenant(info.tenant);
+  out.set_prefix_name(info.prefix_name);
+  out.set_pinned(info.pinned);
+  out.set_num_pinned_blocks(ToWireCount(info.num_pinned_blocks));
   return out;
 }
 

@@ -80,7 +80,8 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
                          .Add(stats.blocks_cached, {{"state", "cached"}})
                          .Add(stats.blocks_held, {{"state", "held"}})
                          .Take());
-  gauge("quire_pinned_blocks", "KV blocks that named prefixes keep; they are held.",
+  gauge("quire_pinned_blocks",
+        "KV blocks that named prefixes and pinned sessions keep; they are held.",
         stats.blocks_pinned);
   const auto prefixes = [&](engine::PrefixState state) {
     return stats.prefixes[static_cast<size_t>(state)];
@@ -95,6 +96,16 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
           stats.prefix_hits);
   counter("quire_prefix_saved_tokens_total",
           "Tokens of named prefixes that requests did not compute.", stats.prefix_saved_tokens);
+  gauge("quire_sessions", "Open sessions.", stats.sessions.num_open);
+  const auto turns = [&](engine::TurnResult result) {
+    return stats.sessions.turns[static_cast<size_t>(result)];
+  };
+  families.push_back(
+      Family("quire_session_turns_total", MetricType::Counter, "Turns of sessions that ended.")
+          .Add(turns(engine::TurnResult::kOk), {{"result", "ok"}})
+          .Add(turns(engine::TurnResult::kCancelled), {{"result", "cancelled"}})
+          .Add(turns(engine::TurnResult::kFailed), {{"result", "failed"}})
+          .Take());
   families.push_back(Family("quire_prompt_tokens_total", MetricType::Counter,
                             "Prompt tokens: computed, or found in the prefix cache.")
                          .Add(stats.prompt_tokens_computed, {{"source", "computed"}})

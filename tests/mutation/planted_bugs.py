@@ -245,10 +245,10 @@ bug("q22", "pins take what a live request may need", "if (largest > left) {", "i
 drop("q23", "a lease is never given back", "ledger->needs_.erase(need_);")
 bug("q24", "requests are admitted that pins starve", "if (need - shared >", "if (!BUG && need - shared >")
 bug, drop = source("engine/frontend/prefix_prompt.cc", "frontend_test:PrefixPromptTest.*")
-bug("q25", "messages are rendered without those of the prefix", "ChatMessages whole = std::get<ChatMessages>(prefix.given);",
-    "ChatMessages whole = BUG ? ChatMessages() : std::get<ChatMessages>(prefix.given);")
-bug("q26", "a user of a prefix reads it in an error", "if (prefix.tenant == request.params.sched.tenant) {",
-    "if (BUG || prefix.tenant == request.params.sched.tenant) {")
+bug("q25", "messages are rendered without those of the prefix", "ChatMessages all = std::get<ChatMessages>(prefix.given);",
+    "ChatMessages all = BUG ? ChatMessages() : std::get<ChatMessages>(prefix.given);")
+bug("q26", "a user of a prefix reads it in an error", "if (is_owner) {",
+    "if (BUG || is_owner) {")
 bug("q27", "a prefix of messages has tokens of the next message",
     "ids.erase(std::mismatch(ids.begin(), ids.begin() + length, other.begin()).first, ids.end());",
     "if (!BUG) ids.erase(std::mismatch(ids.begin(), ids.begin() + length, other.begin()).first, ids.end());")
@@ -276,8 +276,8 @@ bug("m23", "a copy's source is not held in windows", ("void BlockStore::HoldSour
     "size_t w = 0; !BUG && w <", "scheduler_test")
 
 bug, drop = source("engine/kv/block_pool.cc", "kv_test")
-bug("m24", "pinned blocks are counted wrong", "+= block.pin_refs > 0 ? by : 0;",
-    "+= block.pin_refs > 0 && !(BUG && by < 0) ? by : 0;")
+bug("m24", "pinned blocks are counted wrong", ("num_pinned_", " += block.pin_refs > 0 ? by : 0;"),
+    " += block.pin_refs > 0 && !(BUG && by < 0) ? by : 0;")
 bug("q02", "a pinned block counts as one in quarantine", "block.handles_only() ?",
     "block.handles_only() || (BUG && block.pin_refs > 0 && block.table_refs == 0) ?")
 
@@ -841,3 +841,20 @@ bug("SessionOfAnyTenant", "a tenant uses another one's sessions", "it->second->t
 bug, drop = source("engine/sharing/session_seam.cc", "sharing_test:SessionSeamTest.*")
 bug("AnswerTokenizedAgain", "an answer is tokenized again with the next turn",
     "before.num_tokens() > 0 && rendered.starts_with(seen)", "!BUG && before.num_tokens() > 0 && rendered.starts_with(seen)")
+bug("PrefixSeamIgnored", "what follows a prefix is tokenized by itself", "if (before.is_bare_prefix()) {",
+    "if (!BUG && before.is_bare_prefix()) {", "prefix_test:SessionPinsTest.*")
+bug, drop = source("engine/sharing/session_registry.cc", "prefix_test:SessionPinsTest.*")
+bug("SessionUnpinnedInTurn", "a session that is closed in a turn is unpinned at once", "if (record.in_turn) return;  // the end",
+    "if (!BUG && record.in_turn) return;  // the end")
+bug("SessionKeepsReserve", "a pinned session keeps what its turn did not use", "config_.ledger->Unpin(unused);",
+    "if (!BUG) config_.ledger->Unpin(unused);")
+bug("SessionBytesUnbounded", "sessions hold any amount of text", "if (num_bytes_ + num_bytes <= config_.max_bytes)",
+    "if (BUG || num_bytes_ + num_bytes <= config_.max_bytes)", "sharing_test:SessionRegistryTest.*")
+bug, drop = source("engine/sharing/session_sink.cc", "prefix_test:SessionPinsTest.*")
+drop("SessionShowsPrefix", "a session shows the prefix of another tenant",
+     "RETURN_IF_ERROR(Frontend::CheckMayRead(before.owns_prefix(), params.output));")
+bug, drop = source("engine/scheduler/scheduler.cc", "prefix_test:SessionPinsTest.*")
+drop("SessionNotPinned", "a pinned session is only cached between its turns",
+     "if (cause == EndCause::kFinished) PinSession(state);")
+bug("OldPinStays", "a session keeps the pin of the turn before", "if (blocks_.IsPinned(pin->id)) blocks_.Unpin(pin->id);",
+    "if (BUG && blocks_.IsPinned(pin->id)) return;\n  if (blocks_.IsPinned(pin->id)) blocks_.Unpin(pin->id);")

@@ -40,7 +40,7 @@ FakeEngine::FakeEngine(FakeEngineOptions options)
       frontend_(tokenizer_, chat_template_.get(),
                 {.vocab_size = kVocabSize, .max_prompt_bytes = 1 << 20}),
       seam_(frontend_, tokenizer_, kMaxModelLen),
-      sessions_(seam_, base::SteadyClock(), "fake-model"),
+      sessions_(seam_, base::SteadyClock(), {.model = "fake-model"}),
       held_(options_.held),
       thread_([this] { Run(); }) {
   model_info_.name = "fake-model";
@@ -123,7 +123,10 @@ absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> FakeEngine::Submit(
     if (!turn.ok()) return turn.status();
     auto session = std::make_shared<engine::SessionSink>(*std::move(turn), std::move(sink),
                                                          params.output.token_ids);
-    request->refused = session->Prepare(seam_, params);
+    engine::Request prepared;
+    prepared.params = std::move(params);
+    request->refused = session->Prepare(seam_, prepared);
+    params = std::move(prepared.params);
     sink = std::move(session);
   }
   if (request->refused.ok()) {

@@ -44,7 +44,7 @@ class SessionRegistryTest : public ::testing::Test {
   testing::FakeTokenizer tokenizer_;
   Frontend frontend_{tokenizer_, nullptr, {.vocab_size = 258, .max_prompt_bytes = 100}};
   SessionSeam seam_{frontend_, tokenizer_, 64};
-  SessionRegistry registry_{seam_, clock_, "tiny"};
+  SessionRegistry registry_{seam_, clock_, {.model = "tiny"}};
 };
 
 TEST_F(SessionRegistryTest, NamesAreLongAndDiffer) {
@@ -54,6 +54,35 @@ TEST_F(SessionRegistryTest, NamesAreLongAndDiffer) {
   for (const std::string& name : names) {
     EXPECT_THAT(name, MatchesRegex("sessions/[0-9a-hjkmnp-tv-z]{26}"));
   }
+}
+
+TEST_F(SessionRegistryTest, TheBytesOfAllSessionsAreBounded) {
+  SessionRegistry registry(seam_, clock_, {.model = "tiny", .max_bytes = 40});
+  const std::string name = registry.Create({})->name;
+  ASSERT_TRUE(registry.Append({.name = name, .content = TokenIds(5, 1)}).ok());
+  EXPECT_EQ(registry.num_bytes(), 20);
+  ASSERT_TRUE(registry.Fork({.name = name}).ok());
+  EXPECT_EQ(registry.num_bytes(), 40);
+  for (const absl::Status& refused :
+       {registry.Fork({.name = name}).status(),
+        registry.Append({.name = name, .content = TokenIds(1, 1)}).status()}) {
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("have 40 of at most 40"));
+  }
+  {
+    const auto turn = registry.BeginTurn("", name, "", [] {});
+    EXPECT_EQ((*turn)->ReserveBytes(21).code(), StatusCode::kResourceExhausted);
+    ASSERT_TRUE(registry.Close({}, name).ok());
+    ASSERT_TRUE((*turn)->ReserveBytes(40).ok());
+    EXPECT_EQ(registry.num_bytes(), 40);
+  }
+  EXPECT_EQ(registry.num_bytes(), 20);
+}
+
+TEST_F(SessionRegistryTest, NothingIsPinnedWithoutALedger) {
+  EXPECT_EQ(registry_.Create({.pinned = true}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(registry_.Create({.prefix_name = "prefixes/x"}).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST_F(SessionRegistryTest, ParametersAreCheckedAtTheirEdges) {
@@ -139,7 +168,8 @@ TEST_F(SessionRegistryTest, AForkIsWholeOrNotAtAll) {
   for (int i = 1; i < kMaxSessionsPerTenant - 4; ++i) Created();
   EXPECT_EQ(registry_.Fork({.name = name, .count = 5}).status().code(),
             StatusCode::kResourceExhausted);
-  EXPECT_EQ(registry_.size(), kMaxSessionsPerTenant - 4);
+  registry_.RunTimers();
+  EXPECT_EQ(registry_.Counts().num_open, kMaxSessionsPerTenant - 4);
   EXPECT_EQ(registry_.Fork({.name = name, .count = 4})->size(), 4);
 }
 
@@ -239,7 +269,8 @@ TEST_F(SessionRegistryTest, ASessionEndsAfterItsTtl) {
   EXPECT_EQ(GetCode(name), StatusCode::kOk) << "a look does not prolong it";
   clock_.Advance(absl::Nanoseconds(1));
   EXPECT_EQ(GetCode(name), StatusCode::kNotFound);
-  EXPECT_EQ(registry_.size(), 1);
+  registry_.RunTimers();
+  EXPECT_EQ(registry_.Counts().num_open, 1);
   EXPECT_EQ(GetCode(longer), StatusCode::kOk);
 }
 
