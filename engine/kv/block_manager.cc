@@ -66,8 +66,11 @@ bool BlockManager::FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n) con
 }
 
 BlockManager::Held& BlockManager::Find(SequenceId id) {
+  Found& found = found_[static_cast<size_t>(id) % found_.size()];
+  if (found.id == id && found.held != nullptr) return *found.held;
   const auto it = sequences_.find(id);
   QUIRE_CHECK(it != sequences_.end()) << "sequence " << id << " holds nothing";
+  found = {.id = id, .held = &it->second};
   return it->second;
 }
 
@@ -82,6 +85,12 @@ BlockManager::Held& BlockManager::Insert(SequenceId id) {
   spare_.pop_back();
   node.key() = id;
   return sequences_.insert(std::move(node)).position->second;
+}
+
+void BlockManager::Erase(SequenceId id) {
+  Found& found = found_[static_cast<size_t>(id) % found_.size()];
+  if (found.id == id) found.held = nullptr;
+  spare_.push_back(sequences_.extract(id));
 }
 
 void BlockManager::BeginStep(int64_t step, absl::Time now) {
@@ -245,8 +254,9 @@ int64_t BlockManager::room() const {
 }
 
 void BlockManager::PrepareWrite(SequenceId id, int64_t num_tokens) {
+  if (store_.num_windows() == 0) return;
   Held& held = Find(id);
-  QUIRE_CHECK(store_.num_windows() == 0 || num_tokens <= held.num_reserved) << "sequence " << id;
+  QUIRE_CHECK(num_tokens <= held.num_reserved) << "sequence " << id;
   held.table.ExtendWindows(store_, NumBlocksFor(num_tokens));
 }
 
@@ -334,7 +344,7 @@ bool BlockManager::TryFork(SequenceId parent_id, SequenceId child_id) {
   const Held& parent = Find(parent_id);
   child.num_reserved = 0;
   if (!TryReserve(child, parent.num_committed)) {
-    spare_.push_back(sequences_.extract(child_id));
+    Erase(child_id);
     return false;
   }
   child.table.ForkFrom(parent.table, store_, block_size_, parent.num_committed);
@@ -360,7 +370,7 @@ void BlockManager::Release(SequenceId id, const CacheUseEnd& end) {
     store_.Unreserve(w, WindowDemand(w, held.num_reserved), /*in_flight=*/!untouched);
   }
   store_.cache().roots().Release(held.root);
-  spare_.push_back(sequences_.extract(id));
+  Erase(id);
 }
 
 int64_t BlockManager::FreeCached(int64_t at_most) {
@@ -378,6 +388,24 @@ void BlockManager::ReleaseUnlisted(SequenceId id) {
     store_.Unlist(block);
   }
   Release(id);
+}
+
+void BlockManager::Prefetch(SequenceId id, Part part) const {
+  const Found& found = found_[static_cast<size_t>(id) % found_.size()];
+  if (found.id != id || found.held == nullptr) return;
+  const Held& held = *found.held;
+  if (part == Part::kRecord) {
+    __builtin_prefetch(&held.table, 1);
+    __builtin_prefetch(&held.num_committed, 1);
+    return;
+  }
+  const std::span<const int32_t> blocks = held.table.blocks();
+  if (blocks.empty()) return;
+  if (part == Part::kTable) {
+    __builtin_prefetch(&blocks.back());
+  } else {
+    store_.Prefetch(blocks.back());
+  }
 }
 
 std::span<const int32_t> BlockManager::Table(SequenceId id) const {

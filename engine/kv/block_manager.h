@@ -254,6 +254,11 @@ class BlockManager {
   // freed.
   int64_t FreeCached(int64_t at_most);
 
+  // Begins to load a part of what TryGrow and Commit touch of a sequence. The address of each part
+  // stands in the one before.
+  enum class Part : uint8_t { kRecord, kTable, kLastBlock };
+  void Prefetch(SequenceId id, Part part) const;
+
   bool Holds(SequenceId id) const { return sequences_.contains(id); }
   int32_t num_kv_groups() const { return 1 + static_cast<int32_t>(store_.num_windows()); }
   // The block ids of group 0; valid until the next call that changes the sequence.
@@ -285,20 +290,27 @@ class BlockManager {
  private:
   struct Held {
     BlockTable table;
+    int64_t num_committed = 0;
     RootId root = -1;
+    CacheAccess access;
     // The leading blocks that are not listed under `root`: the whole blocks of the pin on which the
     // sequence runs.
     int64_t num_base_blocks = 0;
-    CacheAccess access;
-    CacheUse use;
-    int64_t num_committed = 0;
     int64_t num_reserved = 0;  // tokens that have reserved places in the windows
     int64_t start_step = -1;   // the step in which the sequence started
     int64_t copy_step = -1;    // the step of the sequence's last copies or shifts
     // The blocks that are held until copy_step has completed: the sources of copies, and listed
     // blocks that a shift removed.
     std::vector<int32_t> sources;
+    CacheUse use;
   };
+  // The record of a sequence that was found last, among those with equal ids modulo kNumFound. Ids
+  // are given in ascending order, so those of running sequences seldom collide.
+  struct Found {
+    SequenceId id = 0;
+    Held* held = nullptr;
+  };
+  static constexpr size_t kNumFound = 4096;
   struct Pinned {
     std::vector<int32_t> blocks;  // listed; a path, or two of which one follows the other
     int64_t num_tokens = 0;
@@ -318,6 +330,7 @@ class BlockManager {
   Held& Find(SequenceId id);
   const Held& Find(SequenceId id) const;
   Held& Insert(SequenceId id);
+  void Erase(SequenceId id);
   // These functions record the copies and shifts that the step being built will run before it
   // writes K and V. TakeBackCopies removes those of one sequence.
   void BeginCopies(Held& held);
@@ -344,6 +357,7 @@ class BlockManager {
   const int32_t block_size_;
   BlockStore store_;
   std::unordered_map<SequenceId, Held> sequences_;
+  std::vector<Found> found_ = std::vector<Found>(kNumFound);
   std::unordered_map<PinId, Pinned> pins_;
   // Records of released sequences, kept for the capacity of their vectors.
   std::vector<std::unordered_map<SequenceId, Held>::node_type> spare_;

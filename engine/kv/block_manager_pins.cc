@@ -99,7 +99,11 @@ int64_t BlockManager::TryPinTable(PinId pin, SequenceId id) {
 
 void BlockManager::AddPin(PinId pin, Pinned pinned) {
   // The root's end first, since the parent of a held block must be held.
-  for (const int32_t block : pinned.blocks) store_.Pin(block);
+  constexpr size_t kAhead = 16;
+  for (size_t i = 0; i < pinned.blocks.size(); ++i) {
+    if (i + kAhead < pinned.blocks.size()) store_.PrefetchCounts(pinned.blocks[i + kAhead]);
+    store_.Pin(pinned.blocks[i]);
+  }
   store_.cache().roots().BeginPrefix(pin);
   pins_.emplace(pin, std::move(pinned));
 }

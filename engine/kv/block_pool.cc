@@ -37,6 +37,10 @@ bool BlockPool::Add(int32_t block, int32_t Block::*refs) {
   QUIRE_CHECK(!b.free) << "a free block is taken, not shared";
   const bool was_cached = b.refs() == 0;
   num_cached_ -= was_cached ? 1 : 0;
+  if (b.*refs > 0) {  // a second holder of this kind changes no count of blocks
+    ++(b.*refs);
+    return false;
+  }
   Count(b, -1);
   ++(b.*refs);
   Count(b, 1);
@@ -46,6 +50,10 @@ bool BlockPool::Add(int32_t block, int32_t Block::*refs) {
 bool BlockPool::Drop(int32_t block, int32_t Block::*refs) {
   Block& b = blocks_[block];
   QUIRE_CHECK(b.*refs > 0) << "block " << block;
+  if (b.*refs > 1) {  // see Add
+    --(b.*refs);
+    return false;
+  }
   Count(b, -1);
   --(b.*refs);
   Count(b, 1);

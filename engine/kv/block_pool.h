@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/huge_allocator.h"
+
 namespace quire::engine {
 
 // The pool has blocks 0 .. num_blocks - 1. A block is
@@ -40,6 +42,9 @@ class BlockPool {
   // Records whether the prefix cache lists the block, which must be held. TakeEvicted also records
   // that the block is not listed.
   void SetListed(int32_t block, bool listed);
+
+  // Begins to load the block's counts.
+  void Prefetch(int32_t block) const { __builtin_prefetch(&blocks_[block], 1); }
 
   State state(int32_t block) const;
   int32_t table_refs(int32_t block) const { return blocks_[block].table_refs; }
@@ -78,7 +83,7 @@ class BlockPool {
   // holders with -1, and after it with 1.
   void Count(const Block& block, int32_t by);
 
-  std::vector<Block> blocks_;
+  base::HugeVector<Block> blocks_;
   int32_t first_free_ = -1;
   int32_t num_free_ = 0;
   int32_t num_cached_ = 0;

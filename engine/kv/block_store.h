@@ -28,6 +28,13 @@ class BlockStore {
   PrefixCache& cache() { return cache_; }
   const PrefixCache& cache() const { return cache_; }
 
+  // Begin to load the counts of a block's holders, or all that a step touches of a block.
+  void PrefetchCounts(int32_t block) const { pool_.Prefetch(block); }
+  void Prefetch(int32_t block) const {
+    pool_.Prefetch(block);
+    cache_.Prefetch(block);
+  }
+
   // The number of blocks that Take() can return: free ones and cached ones.
   int64_t num_available() const { return int64_t{pool_.num_free()} + pool_.num_cached(); }
   int64_t num_quarantined() const { return pool_.num_held_by_handles_only(); }

@@ -10,6 +10,9 @@ namespace {
 
 using base::CeilDiv;
 
+// Loops over blocks begin to load the counts of a block this many blocks ahead.
+constexpr size_t kAhead = 16;
+
 // Returns true if a sequence that would write into this block of its table must copy it first.
 bool IsSealed(const BlockStore& store, int32_t block) {
   return store.pool().table_refs(block) > 1 || store.pool().pin_refs(block) > 0;
@@ -130,8 +133,11 @@ void BlockTable::ForkFrom(const BlockTable& parent, BlockStore& store, int32_t b
       << num_tokens << " tokens of " << parent.size() << " blocks";
   windows_.clear();
   for (const Run& run : parent.windows_) windows_.push_back({.begin = run.begin, .end = run.begin});
-  for (const int32_t block : parent.blocks().first(CeilDiv(num_tokens, block_size))) {
-    AppendShared(store, block);
+  const std::span<const int32_t> shared = parent.blocks().first(CeilDiv(num_tokens, block_size));
+  blocks_.reserve(shared.size());
+  for (size_t i = 0; i < shared.size(); ++i) {
+    if (i + kAhead < shared.size()) store.PrefetchCounts(shared[i + kAhead]);
+    AppendShared(store, shared[i]);
   }
 }
 
@@ -155,6 +161,7 @@ void BlockTable::Replace(BlockStore& store, int64_t i, int32_t block) {
 
 void BlockTable::Clear(BlockStore& store, bool in_flight) {
   while (!blocks_.empty()) {
+    if (blocks_.size() > kAhead) store.Prefetch(blocks_[blocks_.size() - 1 - kAhead]);
     for (size_t w = 0; w < windows_.size(); ++w) {
       Run& run = windows_[w];
       if (run.end != size() || run.begin == run.end) continue;

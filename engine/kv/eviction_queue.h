@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/huge_allocator.h"
+
 namespace quire::engine {
 
 // The queue keeps one list of blocks for each class and each slot of kSlotMs milliseconds in which
@@ -40,6 +42,11 @@ class EvictionQueue {
   // kMostPops, are taken from one list before the lists are compared again.
   int32_t Pop(const std::vector<Ranks>& ranks);
 
+  // Returns the block that Pop is likely to return next; -1 when that is not known.
+  int32_t LikelyNext() const {
+    return num_left_ > 0 && !IsEmpty(chosen_) ? links_[chosen_].next : -1;
+  }
+
   bool Contains(int32_t block) const { return links_[block].next >= 0; }
   int32_t size() const { return size_; }
 
@@ -69,7 +76,7 @@ class EvictionQueue {
   int64_t now_slot_ = 0;
   int32_t size_ = 0;
   uint64_t next_order_ = 0;
-  std::vector<Link> links_;  // of blocks, then of the heads of lists
+  base::HugeVector<Link> links_;  // of blocks, then of the heads of lists
   // For each class, the places that may hold blocks: bit `place` of its words. A bit is cleared
   // when its list is found empty.
   static constexpr int32_t kWords = (kNumAges + 63) / 64;

@@ -92,7 +92,9 @@ PrefixCache::Match PrefixCache::Find(RootId root, std::span<const int32_t> token
 
 int32_t PrefixCache::FindWhole(RootId root, int32_t parent, std::span<const int32_t> tokens) const {
   const NodeKey key = KeyOf(root, parent);
-  return Lookup(Chain(HashOf(key), tokens), key, tokens);
+  const ChainHash hash = Chain(HashOf(key), tokens);
+  classes_.Prefetch(hash);  // for Append
+  return Lookup(hash, key, tokens);
 }
 
 void PrefixCache::List(int32_t block, RootId root, int32_t parent,
@@ -148,6 +150,23 @@ void PrefixCache::Unlist(int32_t block) {
   if (--parent.num_children > 0 || parent.held) return;
   // A path is evicted to its beginning before the next path loses a block.
   Enqueue(node.parent.index, EvictionQueue::End::kFirst);
+  PrefetchUnlist(node.parent.index);
+}
+
+// Begins to load what the eviction of `block`, which is likely to be next, and that of its parent
+// touch. Otherwise evictions would be one miss of the CPU cache after another.
+void PrefixCache::PrefetchUnlist(int32_t block) const {
+  const Node& node = nodes_[block];
+  __builtin_prefetch(&whole_buckets_[WholeBucket(node.hash)], 1);
+  classes_.Prefetch(node.hash);
+  if (node.previous_child >= 0) {
+    __builtin_prefetch(&nodes_[node.previous_child], 1);
+  } else {
+    const int32_t first_token = tokens_[int64_t{block} * block_size_];
+    __builtin_prefetch(&child_buckets_[ChildBucket(node.parent, first_token)], 1);
+  }
+  if (node.next_child >= 0) __builtin_prefetch(&nodes_[node.next_child], 1);
+  if (node.parent.index >= 0) Prefetch(node.parent.index);
 }
 
 CacheUse PrefixCache::BeginUse(RootId root, std::span<const int32_t> tokens,

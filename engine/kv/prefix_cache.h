@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/huge_allocator.h"
 #include "engine/kv/cache_roots.h"
 #include "engine/kv/eviction_queue.h"
 #include "engine/kv/reuse_classes.h"
@@ -66,6 +67,12 @@ class PrefixCache {
   // Removes a leaf from the tree.
   void Unlist(int32_t block);
 
+  // Begins to load what Append() to the block touches.
+  void Prefetch(int32_t block) const {
+    __builtin_prefetch(&nodes_[block], 1);
+    __builtin_prefetch(&tokens_[int64_t{block} * block_size_], 1);
+  }
+
   bool IsListed(int32_t block) const { return nodes_[block].num_tokens > 0; }
   // The class of a block that is not held; see ReuseClasses.
   int32_t reuse_class(int32_t block) const { return nodes_[block].reuse_class; }
@@ -89,6 +96,8 @@ class PrefixCache {
   void MarkHeld(int32_t block, int64_t now_ms);
   // Unlists and returns the next leaf that nobody holds. Returns -1 when there is none.
   int32_t Evict(int64_t now_ms);
+  // Returns the block that Evict is likely to return next; -1 when that is not known.
+  int32_t LikelyNext() const { return evictable_.LikelyNext(); }
 
   // Ends a prefix of roots(), so that the roots on it die. Sweep() then moves their leaves to the
   // front of the order of eviction. It looks at no more than `at_most` blocks in one call.
@@ -120,17 +129,18 @@ class PrefixCache {
     NodeKey parent;
     uint32_t generation = 0;  // differs each time the block is listed anew
     RootId root = -1;
-    ChainHash hash;  // set for whole blocks only
-    bool held = true;
-    uint8_t num_uses = 0;         // by requests that have ended
-    uint8_t use_class = 0;        // of the request that used the block last
-    uint8_t reuse_class = 0;      // of the block, while it is not held
+    ChainHash hash;               // set for whole blocks only
     int64_t unheld_since_ms = 0;  // the time at which the last holder dropped the block
+    bool held = true;
+    uint8_t num_uses = 0;     // by requests that have ended
+    uint8_t use_class = 0;    // of the request that used the block last
+    uint8_t reuse_class = 0;  // of the block, while it is not held
     // Links of the two hash indices.
     int32_t next_child = -1;
     int32_t previous_child = -1;
     int32_t next_whole = -1;
   };
+  static_assert(sizeof(Node) == 64, "a node is one line of a CPU cache");
 
   template <typename Pool>
   static bool IsHeld(const Pool& pool, int32_t block) {
@@ -142,6 +152,7 @@ class PrefixCache {
   int32_t Lookup(const ChainHash& hash, NodeKey parent, std::span<const int32_t> tokens) const;
   size_t ChildBucket(NodeKey parent, int32_t first_token) const;
   size_t WholeBucket(const ChainHash& hash) const { return hash.low & mask_; }
+  void PrefetchUnlist(int32_t block) const;
   void LinkChild(int32_t block);
   void UnlinkChild(int32_t block);
   void LinkWhole(int32_t block);
@@ -156,17 +167,17 @@ class PrefixCache {
   const EvictionPolicy policy_;
   CacheRoots roots_;
   ReuseClasses classes_;
-  EvictionQueue evictable_;        // the leaves that nobody holds
-  std::vector<ChainHash> hashes_;  // of a prompt; kept for its capacity
-  std::vector<Node> nodes_;        // by block
-  std::vector<int32_t> tokens_;    // [num_blocks, block_size]
+  EvictionQueue evictable_;           // the leaves that nobody holds
+  std::vector<ChainHash> hashes_;     // of a prompt; kept for its capacity
+  base::HugeVector<Node> nodes_;      // by block
+  base::HugeVector<int32_t> tokens_;  // [num_blocks, block_size]
   int32_t next_to_sweep_ = 0;
   int32_t num_to_sweep_ = 0;
   size_t mask_ = 0;  // buckets - 1
   // The first node of each chain of a hash index; -1: none. A new node becomes the first of its
   // chain.
-  std::vector<int32_t> child_buckets_;
-  std::vector<int32_t> whole_buckets_;
+  base::HugeVector<int32_t> child_buckets_;
+  base::HugeVector<int32_t> whole_buckets_;
 };
 
 }  // namespace quire::engine

@@ -24,13 +24,13 @@ struct Sequence {
 
   std::vector<int32_t> tokens;  // the prompt, then sampled tokens; committed ones only
   int64_t num_computed = 0;     // leading tokens whose K and V are in the cache
-  int64_t num_cached = 0;       // prompt tokens taken from the prefix cache, not computed
-  int64_t num_prefix = 0;       // those of num_cached that the named prefix has
-  int64_t num_recomputed = 0;   // tokens computed again after preemptions
+  absl::Time stalled_since = absl::InfiniteFuture();
+  int64_t num_cached = 0;      // prompt tokens taken from the prefix cache, not computed
+  int64_t num_prefix = 0;      // those of num_cached that the named prefix has
+  int64_t num_recomputed = 0;  // tokens computed again after preemptions
   int32_t num_preemptions = 0;
 
   absl::Time first_scheduled = absl::InfinitePast();
-  absl::Time stalled_since = absl::InfiniteFuture();
   FinishReason finish_reason = FinishReason::kNone;
 
   int64_t prompt_len() const { return static_cast<int64_t>(request->prompt_ids.size()); }

@@ -121,9 +121,17 @@ Scheduler::State& Scheduler::NewState(std::shared_ptr<Sequence> sequence,
   state = std::make_unique<State>();
   state->sequence = std::move(sequence);
   state->group = std::move(group);
+  state->id = state->sequence->id;
+  const Request& request = *state->group->request;
+  state->group_request = &request;
   state->order = order;
-  state->priority = state->request().params.sched.priority;
-  state->rises_at = state->request().arrival + Waiting::kRiseTime;
+  state->priority = request.params.sched.priority;
+  state->is_scoring = request.is_scoring();
+  state->has_window = request.cache_window.on();
+  state->wants_prompt_logprobs = request.params.output.prompt_logprobs.has_value();
+  state->pins = request.pins;
+  state->prompt_len = state->sequence->prompt_len();
+  state->rises_at = request.arrival + Waiting::kRiseTime;
   ++state->group->num_left;
   return *state;
 }
@@ -180,10 +188,17 @@ EndCause Scheduler::CauseOf(State& state, absl::Time now) {
 }
 
 void Scheduler::DropEnded(absl::Time now) {
+  any_prefill_ = any_stalled_prefill_ = false;
   for (size_t i = running_.size(); i-- > 0;) {  // backwards, because End() removes the element
+    if (i >= 8) running_[i - 8]->Prefetch();
+    if (i >= 4) running_[i - 4]->PrefetchParts();
     State& state = *running_[i];
     const EndCause cause = CauseOf(state, now);
-    if (cause != EndCause::kFinished) dropped_.push_back(End(state, FinishReason::kAbort, cause));
+    if (cause != EndCause::kFinished) {
+      dropped_.push_back(End(state, FinishReason::kAbort, cause));
+    } else if (!state.IsDecode() && !state.AwaitsToken() && !IsToOpen(state)) {
+      (state.stalled() ? any_stalled_prefill_ : any_prefill_) = true;
+    }
   }
   while (State* state = waiting_->Due(now)) {
     const EndCause cause = CauseOf(*state, now);
@@ -250,6 +265,7 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
   blocks_.CompleteStep(plan.step);
   size_t first_token = 0;
   for (size_t i = 0; i < plan.entries.size(); ++i) {
+    PrefetchAhead(i, step.items.size(), [&step](size_t k) { return step.items[k].state; });
     const StepPlanEntry& entry = plan.entries[i];
     const InFlight::Item& item = step.items[i];
     State& state = *item.state;
@@ -278,10 +294,9 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
       state.is_void = std::ranges::any_of(tokens, &SampledToken::is_void);
       if (!state.is_void) {
         blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(sequence.num_computed));
-        const PinId pin = state.request().pins;
-        if (pin != kNoPin && sequence.num_computed == sequence.prompt_len()) {
+        if (state.pins != kNoPin && sequence.num_computed == state.prompt_len) {
           // Without its parts in a window, or places for them, the prompt is not pinned.
-          blocks_.TryPin(pin, state.group->root_key, sequence.tokens);
+          blocks_.TryPin(state.pins, state.group->root_key, sequence.tokens);
         }
         if (flights_->NoteComputed(state)) no_start_until_ = 0;
       }
@@ -352,7 +367,7 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
     return;
   }
   std::vector<int32_t>& tokens = state.sequence->tokens;
-  if (state.request().pins != kNoPin) {
+  if (state.pins != kNoPin) {
     // The token was a verdict.
   } else if (const TokenIds* continuation = state.continuation(); continuation == nullptr) {
     tokens.push_back(token.id);

@@ -284,6 +284,8 @@ class Scheduler {
   State& NewState(std::shared_ptr<Sequence> sequence, std::shared_ptr<Group> group, uint64_t order);
   void AddPlaces(const State& state, int32_t num);
   void InsertRunning(State& state);
+  template <typename StateOf>
+  void PrefetchAhead(size_t i, size_t n, StateOf state_of) const;
 
   const SchedulerConfig config_;
   BlockManager& blocks_;  // not owned
@@ -307,6 +309,10 @@ class Scheduler {
   int32_t starts_to_oldest_ = 0;    // starts until the oldest sequence has its turn
   int32_t num_sampled_ = 0;         // tokens that the step being planned will draw
   bool blocks_waited_for_ = false;  // the step lacked blocks for a running sequence
+  // Whether, when the step began, a running sequence had tokens to compute other than a decode; by
+  // whether its sink was full. DropEnded sets them, so that no other loop over all sequences does.
+  bool any_prefill_ = false;
+  bool any_stalled_prefill_ = false;
   // The next sequence in turn did not fit when BlockManager::room() was no_start_below_. While
   // num_schedules_ is less than no_start_until_, a start is tried again only if there is more room.
   int64_t no_start_below_ = 0;

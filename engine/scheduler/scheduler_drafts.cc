@@ -17,11 +17,12 @@ constexpr int32_t kMostMisses = 4;
 }  // namespace
 
 int32_t Scheduler::Draft(State& state, int32_t most, StepPlan& plan) {
-  if (state.request().is_scoring()) return 0;
+  if (state.is_scoring) return 0;
   if (state.draft_pause > 0) {
     --state.draft_pause;
     return 0;
   }
+  if (most <= 0) return 0;
   if (state.draft_len == 0) state.draft_len = config_.max_draft_tokens;
   most = std::min(most, state.draft_len);
   // The step draws one token more than it drafts.

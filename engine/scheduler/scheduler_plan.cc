@@ -82,7 +82,7 @@ bool Scheduler::SinkHasRoom(const State& state, int32_t num_deltas) {
 bool Scheduler::SinkCanTake(State& state, int32_t num_deltas, absl::Time now) {
   absl::Time& since = state.sequence->stalled_since;
   if (SinkHasRoom(state, num_deltas)) {
-    since = absl::InfiniteFuture();
+    if (since != absl::InfiniteFuture()) since = absl::InfiniteFuture();
     return true;
   }
   if (since == absl::InfiniteFuture()) no_start_until_ = 0;  // a start may preempt the sequence
@@ -97,9 +97,7 @@ bool Scheduler::IsToOpen(const State& state) const {
 
 void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   // One token is kept for prefills. Otherwise many decodes could hold up the prefills for ever.
-  const bool any_prefill = std::ranges::any_of(running_, [this](const State* s) {
-    return !s->IsDecode() && !s->AwaitsToken() && !s->stalled() && !IsToOpen(*s);
-  });
+  const bool any_prefill = any_prefill_;
   const int32_t kept = any_prefill ? 1 : 0;
   scratch_ = running_;
   // Each sequence may need a token besides the drafts. One more token is left for a start, which
@@ -107,7 +105,9 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   const auto num_running = static_cast<int32_t>(running_.size());
   int32_t drafts = std::min(config_.max_tokens_with_drafts, budget.tokens - 1) - num_running;
   drafts = any_prefill ? 0 : std::min(drafts, budget.logit_rows);
-  for (State* state : scratch_) {
+  for (size_t i = 0; i < scratch_.size(); ++i) {
+    State* state = scratch_[i];
+    PrefetchAhead(i, scratch_.size(), [this](size_t k) { return scratch_[k]; });
     if (budget.tokens <= kept) return;
     // An older sequence may have preempted this one in this loop.
     if (state->phase != State::Phase::kRunning || state->AwaitsToken()) continue;
@@ -142,6 +142,7 @@ int32_t Scheduler::ChunkLimit(const State& state, const Budget& budget) const {
 }
 
 void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
+  if (!any_prefill_ && !any_stalled_prefill_) return;
   scratch_.clear();
   State* oldest = nullptr;  // the oldest running sequence that is not stalled
   for (State* state : running_) {
@@ -231,11 +232,11 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, 
   waiting_->NoteCharged(state.group->tenant);
 
   const int64_t again = std::clamp(state.num_known - begin, int64_t{0}, int64_t{num_tokens});
-  sequence.num_recomputed += again;
+  if (again > 0) sequence.num_recomputed += again;
   stats_.recomputed_tokens += again;
   const int64_t prompt_begin = std::max(begin, state.num_known);
   stats_.prompt_tokens_computed +=
-      std::max(int64_t{0}, std::min(end, sequence.prompt_len()) - prompt_begin);
+      std::max(int64_t{0}, std::min(end, state.prompt_len) - prompt_begin);
   state.num_known = std::max(state.num_known, end);
 
   plan.num_tokens += entry.num_tokens;
