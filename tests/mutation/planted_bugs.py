@@ -187,8 +187,8 @@ bug("q09", "what starts after a pin's end continues its roots", "ended_key_.push
 # --- Named prefixes.
 
 bug, drop = source("engine/scheduler/scheduler.cc", "prefix_test:PrefixEngineTest.*")
-bug("q13", "a prefix ends before it is pinned", "if (pin != kNoPin && sequence.num_computed == sequence.prompt_len()) {",
-    "if (!BUG && pin != kNoPin && sequence.num_computed == sequence.prompt_len()) {")
+bug("q13", "a prefix ends before it is pinned", "if (state.pins != kNoPin && sequence.num_computed == state.prompt_len) {",
+    "if (!BUG && state.pins != kNoPin && sequence.num_computed == state.prompt_len) {")
 bug("q14", "requests run on no prefix", "request.prefix == nullptr ? kNoPin", "BUG || request.prefix == nullptr ? kNoPin")
 bug, drop = source("engine/sharing/prefix_record.cc", "prefix_test:PrefixEngineTest.*")
 bug("q15", "everybody may use a prefix", 'allowed == "*" ||', 'BUG || allowed == "*" ||')
@@ -276,8 +276,8 @@ bug("m23", "a copy's source is not held in windows", ("void BlockStore::HoldSour
     "size_t w = 0; !BUG && w <", "scheduler_test")
 
 bug, drop = source("engine/kv/block_pool.cc", "kv_test")
-bug("m24", "pinned blocks are counted wrong", ("num_pinned_", " += block.pin_refs > 0 ? by : 0;"),
-    " += block.pin_refs > 0 && !(BUG && by < 0) ? by : 0;")
+bug("m24", "pinned blocks are counted wrong", "num_pinned_ += block.pin_refs > 0 ? by : 0;",
+    "num_pinned_ += block.pin_refs > 0 && !(BUG && by < 0) ? by : 0;")
 bug("q02", "a pinned block counts as one in quarantine", "block.handles_only() ?",
     "block.handles_only() || (BUG && block.pin_refs > 0 && block.table_refs == 0) ?")
 
