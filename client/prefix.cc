@@ -17,7 +17,7 @@
 #include "base/status_macros.h"
 #include "client/action.h"
 #include "client/prompt_flags.h"
-#include "client/top_screen.h"
+#include "client/terminal_text.h"
 
 namespace quire::client {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/status_macros.h"
 #include "client/action.h"
 #include "client/prompt_flags.h"
-#include "client/top_screen.h"
+#include "client/terminal_text.h"
 
 namespace quire::client {
 namespace {
@@ -63,7 +63,7 @@ int RunCreate(const Args& args, Interrupt& interrupt) {
     v1::Session session;
     RETURN_IF_ERROR(connection.CreateSession(request, &session));
     // The name alone, so that a script can take it.
-    Print(action.json() ? ToJsonLine(session) : session.name() + "\n");
+    Print(action.json() ? ToJsonLine(session) : ForTerminal(session.name()) + "\n");
     return absl::OkStatus();
   });
 }
@@ -152,7 +152,7 @@ int RunFork(const Args& args, Interrupt& interrupt) {
     v1::ForkSessionResponse response;
     RETURN_IF_ERROR(connection.ForkSession(request, &response));
     for (const v1::Session& session : response.sessions()) {
-      Print(action.json() ? ToJsonLine(session) : session.name() + "\n");
+      Print(action.json() ? ToJsonLine(session) : ForTerminal(session.name()) + "\n");
     }
     return absl::OkStatus();
   });

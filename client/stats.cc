@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "client/command.h"
 #include "client/pause.h"
+#include "client/terminal_text.h"
 
 namespace quire::client {
 namespace {
@@ -20,7 +21,8 @@ struct StatsFlags {
 std::string Describe(const v1::GetServerInfoResponse& info, const v1::GetStatsResponse& stats) {
   std::string out =
       absl::StrFormat("server     %s, %s backend, %s kernels, %s numerics, %d threads%s\n",
-                      info.version(), info.backend(), info.isa_path(), info.numerics(),
+                      ForTerminal(info.version()), ForTerminal(info.backend()),
+                      ForTerminal(info.isa_path()), ForTerminal(info.numerics()),
                       info.num_threads(), stats.draining() ? ", draining" : "");
   absl::StrAppendFormat(
       &out, "limits     %d sequences and %d tokens a step, %d blocks of %d tokens (%.1f MiB)\n",

@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 
 #include "client/command.h"
-#include "client/top_screen.h"
+#include "client/terminal_text.h"
 
 namespace quire::client {
 namespace {

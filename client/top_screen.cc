@@ -9,17 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "base/utf8.h"
+#include "client/terminal_text.h"
 
 namespace quire::client {
 namespace {
-
-// Returns the first `columns` characters of `line`, none of which is wider than one column.
-std::string Cut(std::string_view line, int columns) {
-  size_t end = 0;
-  for (int i = 0; i < columns && end < line.size(); ++i) end += base::DecodeUtf8(line, end).length;
-  return std::string(line.substr(0, end));
-}
 
 // Returns a number with a unit of thousands, in at most five characters: "412", "8.21k", "1.86M".
 std::string Short(double number) {
@@ -77,21 +70,6 @@ std::string LimitOf(bool is_limited, double left, uint32_t limit) {
 
 }  // namespace
 
-std::string ForTerminal(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size();) {
-    const base::Utf8Char c = base::DecodeUtf8(text, i);
-    // Controls, among them those of C1, which some terminals obey; and marks that turn the line.
-    const bool is_command = c.code_point < 0x20 || (c.code_point >= 0x7f && c.code_point < 0xa0) ||
-                            (c.code_point >= 0x200b && c.code_point <= 0x200f) ||
-                            (c.code_point >= 0x2028 && c.code_point <= 0x202e) ||
-                            (c.code_point >= 0x2066 && c.code_point <= 0x2069);
-    base::AppendUtf8(is_command ? U'?' : c.code_point, out);
-    i += c.length;
-  }
-  return out;
-}
-
 std::string TopScreen::Draw(const TopLook& look, double seconds, const ScreenSize& size) {
   const v1::GetStatsResponse& now = look.stats;
   const auto rate = [&](uint64_t from, uint64_t to) {
@@ -144,14 +122,8 @@ std::string TopScreen::Draw(const TopLook& look, double seconds, const ScreenSiz
       return a->served_tokens() > b->served_tokens();
     });
     for (const v1::Tenant* tenant : tenants) {
-      std::string name = tenant->name().empty() ? "(all callers)" : ForTerminal(tenant->name());
-      name = Cut(name, 24);
-      // Padded by hand, because the width of a format counts bytes.
-      for (int width = static_cast<int>(
-               std::count_if(name.begin(), name.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-           width < 24; ++width) {
-        name += ' ';
-      }
+      const std::string name = Padded(
+          tenant->name().empty() ? "(all callers)" : ForTerminal(tenant->name()), 24);
       lines.push_back(absl::StrCat(
           name, absl::StrFormat(" %5d %12s %12s %9s %9s %8s", tenant->num_requests(),
                                 LimitOf(tenant->has_requests_left(), tenant->requests_left(),

@@ -39,7 +39,4 @@ class TopScreen {
   std::deque<double> rates_;  // generated tokens a second, oldest first
 };
 
-// Returns `text` on one line, without characters that a terminal takes for commands.
-std::string ForTerminal(std::string_view text);
-
 }  // namespace quire::client

@@ -36,7 +36,22 @@ struct Usage {
   // Tokens of the session that an earlier turn computed and this one computed again, because a
   // layer's window had dropped them, or they were evicted or not read:
   int64_t fork_recomputed_tokens = 0;
+
+  Usage& operator+=(const Usage& other);
 };
+
+inline Usage& Usage::operator+=(const Usage& other) {
+  prompt_tokens += other.prompt_tokens;
+  completion_tokens += other.completion_tokens;
+  cached_tokens += other.cached_tokens;
+  prefix_tokens += other.prefix_tokens;
+  recomputed_tokens += other.recomputed_tokens;
+  num_preemptions += other.num_preemptions;
+  resumed_tokens += other.resumed_tokens;
+  kept_tokens += other.kept_tokens;
+  fork_recomputed_tokens += other.fork_recomputed_tokens;
+  return *this;
+}
 
 struct Timings {
   absl::Duration queue;    // arrival to first scheduled

@@ -5,18 +5,6 @@
 #include "base/clock.h"
 
 namespace quire::server {
-namespace {
-
-void Add(const engine::Usage& usage, engine::Usage& total) {
-  total.prompt_tokens += usage.prompt_tokens;
-  total.completion_tokens += usage.completion_tokens;
-  total.cached_tokens += usage.cached_tokens;
-  total.recomputed_tokens += usage.recomputed_tokens;
-  total.num_preemptions += usage.num_preemptions;
-}
-
-}  // namespace
-
 class Batch::Item final : public UnaryWriter {
  public:
   Item(Batch& batch, int32_t index) : batch_(batch), index_(index) {}
@@ -98,7 +86,7 @@ void Batch::SubmitSome() {
 }
 
 void Batch::TakeEnd(BatchAnswer answer) {
-  Add(answer.summary.usage, total_.usage);
+  total_.usage += answer.summary.usage;
   running_.erase(answer.index);
   unsent_.push_back(std::move(answer));
   Pump();

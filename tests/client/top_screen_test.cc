@@ -104,10 +104,5 @@ TEST(TopScreenTest, TenantsComeByTheTokensThatTheyWereServed) {
   EXPECT_THAT(lines[7], StartsWith("(all callers)   "));
 }
 
-TEST(TopScreenTest, NoNameCommandsTheTerminal) {
-  EXPECT_EQ(ForTerminal("a\x1b[31m\n\x7f\xc2\x9b\xe2\x80\xae z\xff"), "a?[31m???? z\xef\xbf\xbd");
-  EXPECT_EQ(ForTerminal("søk ▒"), "søk ▒");
-}
-
 }  // namespace
 }  // namespace quire::client

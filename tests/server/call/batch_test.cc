@@ -93,6 +93,7 @@ class FakeBatch final : public BatchWriter {
     sink->Put({.token_ids = {index}, .finish_reason = engine::FinishReason::kLength});
     engine::RequestSummary summary;
     summary.usage.completion_tokens = 1;
+    summary.usage.prefix_tokens = 2;
     sink->Finish(status, summary);
   }
   void EndWrite(Batch& batch, bool ok = true) {
@@ -199,6 +200,7 @@ TEST(BatchTest, AnswersAsRequestsEnd) {
   call.EndWrite(*batch);
   EXPECT_TRUE(call.WaitForClose().ok());
   EXPECT_EQ(call.total().completion_tokens, 3);
+  EXPECT_EQ(call.total().prefix_tokens, 6);
 }
 
 TEST(BatchTest, RunningAndUnreadAnswersAreBounded) {
