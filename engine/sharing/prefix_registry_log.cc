@@ -95,12 +95,13 @@ void PrefixRegistry::WriteLog() {
     base::MutexLock lock(mu_);
     if (!HasToWrite()) return;
     computed.swap(computed_);
-    changed.swap(changed_);
-    for (const uint64_t pin : changed) {
+    for (const uint64_t pin : std::exchange(changed_, {})) {
+      if (!log_->Has(pin)) continue;  // it was never written
+      changed.insert(pin);
       const auto it = records_.find(pin);
       if (it == records_.end() || it->second->state == PrefixState::kFailed) {
         ended.push_back(pin);
-      } else if (log_->Has(pin)) {
+      } else {
         it->second->saved_end = it->second->End();
         of_changed.push_back(SavedOf(*it->second));
       }
