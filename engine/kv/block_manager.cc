@@ -144,7 +144,7 @@ void BlockManager::TakeBackCopies(Held& held) {
   };
   std::erase_if(copies_, [&](const auto& copy) { return in_table(copy.destination); });
   std::erase_if(shifts_, [&](const auto& shift) { return in_table(shift.block); });
-  for (const int32_t block : held.sources) store_.DropSource(block);
+  for (const int32_t block : held.sources) store_.DropSource(block, held.access.payer);
   held.copy_step = -1;
 }
 
@@ -158,6 +158,7 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   held.root = AcquireRoot(root_key, on, &pinned);
   held.num_base_blocks = pinned == nullptr ? 0 : pinned->num_whole(block_size_);
   held.access = access;
+  held.table.set_payer(access.payer);
   held.use = {};
   held.num_committed = 0;
   held.start_step = store_.step();
@@ -183,10 +184,10 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   num_hit_blocks_ += match.num_whole;
   if (match.partial_block >= 0) {
     // The source is held first, so that taking a block for the copy cannot evict the source.
-    store_.HoldSource(match.partial_block);
+    store_.HoldSource(match.partial_block, access.payer);
     const int32_t destination = held.table.AppendOwn(store_);
     if (destination < 0) {
-      store_.DropSource(match.partial_block);
+      store_.DropSource(match.partial_block, access.payer);
     } else {
       held.table.ExtendWindows(store_, held.table.size());
       AddCopy(held, match.partial_block, destination);
@@ -465,6 +466,7 @@ void BlockManager::CheckInvariants() const {
           << "sequence " << id << " holds more tokens than it committed, block " << blocks[i];
     }
   }
+  store_.charges().CheckInvariants(ListHolds());
   std::vector<RootId> roots;
   for (const auto& [id, held] : sequences_) roots.push_back(held.root);
   store_.cache().CheckRoots(roots);

@@ -51,6 +51,7 @@ std::vector<int64_t> PinnedBlocks(std::span<const kernels::AttentionPattern> win
 struct CacheAccess {
   bool read = true;   // the sequence may start from blocks that others computed
   bool write = true;  // others may start from blocks that the sequence computed
+  TenantCharges::Payer payer = TenantCharges::kNamelessPayer;  // of what the sequence holds
 };
 
 // A range of tokens to remove from a table: [first, first + count). The tokens fill whole blocks.
@@ -231,11 +232,13 @@ class BlockManager {
   // no pin. Returns false, and pins nothing, unless the cache has all of them and, in every window,
   // the parts that a sequence needs to continue in or after the last block, and places to hold
   // these parts. A pinned block is not evicted, and nothing is appended to the last one: a sequence
-  // that would write into it copies it first.
-  bool TryPin(PinId pin, std::string_view root_key, std::span<const int32_t> tokens);
+  // that would write into it copies it first. `payer` pays for the blocks while the pin stands.
+  bool TryPin(PinId pin, std::string_view root_key, std::span<const int32_t> tokens,
+              TenantCharges::Payer payer = TenantCharges::kNamelessPayer);
   // Pins what the sequence has committed: its leading blocks. Returns the number of tokens in them.
   // Returns 0, and pins nothing, unless all of these blocks are listed, and every window has the
-  // parts and the places that TryPin wants. No sequence runs on such a pin.
+  // parts and the places that TryPin wants. No sequence runs on such a pin. The sequence's payer
+  // pays for the blocks while the pin stands.
   int64_t TryPinTable(PinId pin, SequenceId id);
   // Ends a pin. Sequences that share its blocks keep them.
   void Unpin(PinId pin);
@@ -253,6 +256,10 @@ class BlockManager {
   // Frees at most `at_most` cached blocks, in the order of eviction. Returns the number of blocks
   // freed.
   int64_t FreeCached(int64_t at_most);
+
+  // What tenants are charged for the blocks that their sequences, pins and copies hold.
+  TenantCharges& charges() { return store_.charges(); }
+  const TenantCharges& charges() const { return store_.charges(); }
 
   // Begins to load a part of what TryGrow and Commit touch of a sequence. The address of each part
   // stands in the one before.
@@ -278,6 +285,9 @@ class BlockManager {
     int64_t num_tokens = 0;
   };
   Exclusive ExclusiveOf(SequenceId id) const;
+
+  // Returns the payers of each block, each once for each hold. For tests.
+  std::vector<std::vector<TenantCharges::Payer>> ListHolds() const;
 
   BlockStats stats() const;
   WindowStats window_stats(int32_t kv_group) const;  // kv_group: 1 .. num_kv_groups() - 1
@@ -315,6 +325,7 @@ class BlockManager {
     std::vector<int32_t> blocks;  // listed; a path, or two of which one follows the other
     int64_t num_tokens = 0;
     std::vector<int64_t> begins;  // by window: the first block whose part is held
+    TenantCharges::Payer payer = TenantCharges::kNamelessPayer;
 
     int64_t num_whole(int32_t block_size) const { return num_tokens / block_size; }
   };

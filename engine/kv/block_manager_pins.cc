@@ -60,7 +60,8 @@ PrefixCache::Match BlockManager::Match(RootId root, std::span<const int32_t> tok
   return match;
 }
 
-bool BlockManager::TryPin(PinId pin, std::string_view root_key, std::span<const int32_t> tokens) {
+bool BlockManager::TryPin(PinId pin, std::string_view root_key, std::span<const int32_t> tokens,
+                          TenantCharges::Payer payer) {
   QUIRE_CHECK(pin != kNoPin && !pins_.contains(pin) && !tokens.empty()) << "pin " << pin;
   CacheRoots& roots = store_.cache().roots();
   const RootId root = roots.Acquire(root_key);
@@ -72,7 +73,10 @@ bool BlockManager::TryPin(PinId pin, std::string_view root_key, std::span<const 
     if (match.partial_tokens < in_last) return false;
     matched_.push_back(match.partial_block);
   }
-  Pinned pinned{.blocks = matched_, .num_tokens = static_cast<int64_t>(tokens.size())};
+  Pinned pinned{.blocks = matched_,
+                .num_tokens = static_cast<int64_t>(tokens.size()),
+                .begins = {},
+                .payer = payer};
   if (!TryPinParts(pinned)) return false;
   AddPin(pin, std::move(pinned));
   return true;
@@ -91,7 +95,10 @@ int64_t BlockManager::TryPinTable(PinId pin, SequenceId id) {
     if (!has_all) return 0;
     left -= block_size_;
   }
-  Pinned pinned{.blocks = {blocks.begin(), blocks.end()}, .num_tokens = held.num_committed};
+  Pinned pinned{.blocks = {blocks.begin(), blocks.end()},
+                .num_tokens = held.num_committed,
+                .begins = {},
+                .payer = held.table.payer()};
   if (pinned.num_tokens == 0 || !TryPinParts(pinned)) return 0;
   AddPin(pin, std::move(pinned));
   return held.num_committed;
@@ -102,7 +109,7 @@ void BlockManager::AddPin(PinId pin, Pinned pinned) {
   constexpr size_t kAhead = 16;
   for (size_t i = 0; i < pinned.blocks.size(); ++i) {
     if (i + kAhead < pinned.blocks.size()) store_.PrefetchCounts(pinned.blocks[i + kAhead]);
-    store_.Pin(pinned.blocks[i]);
+    store_.Pin(pinned.blocks[i], pinned.payer);
   }
   store_.cache().roots().BeginPrefix(pin);
   pins_.emplace(pin, std::move(pinned));
@@ -140,8 +147,21 @@ void BlockManager::Unpin(PinId pin) {
     }
     store_.window(w).Unreserve(end - pinned.begins[w]);
   }
-  for (int64_t i = end; i-- > 0;) store_.Unpin(pinned.blocks[i]);
+  for (int64_t i = end; i-- > 0;) store_.Unpin(pinned.blocks[i], pinned.payer);
   store_.cache().EndPrefix(pin);
+}
+
+std::vector<std::vector<TenantCharges::Payer>> BlockManager::ListHolds() const {
+  std::vector<std::vector<TenantCharges::Payer>> holds(store_.pool().num_blocks());
+  for (const auto& [id, held] : sequences_) {
+    QUIRE_CHECK(held.table.payer() == held.access.payer) << "sequence " << id;
+    for (const int32_t block : held.table.blocks()) holds[block].push_back(held.access.payer);
+  }
+  for (const auto& [pin, pinned] : pins_) {
+    for (const int32_t block : pinned.blocks) holds[block].push_back(pinned.payer);
+  }
+  store_.ListHandles(holds);
+  return holds;
 }
 
 void BlockManager::CheckPins(std::vector<int32_t>& pin_refs) const {

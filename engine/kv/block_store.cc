@@ -9,7 +9,9 @@ namespace quire::engine {
 
 BlockStore::BlockStore(int32_t num_blocks, int32_t block_size,
                        std::span<const int32_t> window_blocks, EvictionPolicy policy)
-    : pool_(num_blocks), cache_(num_blocks, block_size, PrefixCache::kMaxCompared, policy) {
+    : pool_(num_blocks),
+      cache_(num_blocks, block_size, PrefixCache::kMaxCompared, policy),
+      charges_(num_blocks) {
   for (const int32_t count : window_blocks) windows_.emplace_back(count, num_blocks);
   for (Holds& holds : holds_) {
     holds.handles.reserve(num_blocks);
@@ -20,10 +22,13 @@ BlockStore::BlockStore(int32_t num_blocks, int32_t block_size,
   }
 }
 
-int32_t BlockStore::Take() {
-  if (const int32_t block = pool_.Take(); block >= 0) return block;
-  const int32_t block = TakeCached();
-  if (block >= 0) ++num_evictions_;
+int32_t BlockStore::Take(Payer payer) {
+  int32_t block = pool_.Take();
+  if (block < 0) {
+    block = TakeCached();
+    if (block >= 0) ++num_evictions_;
+  }
+  if (block >= 0) charges_.Hold(block, payer);
   return block;
 }
 
@@ -43,18 +48,21 @@ bool BlockStore::FreeCached() {
   return true;
 }
 
-void BlockStore::Hold(int32_t block) {
+void BlockStore::Hold(int32_t block, Payer payer) {
+  charges_.Hold(block, payer);
   if (pool_.AddTableRef(block)) cache_.MarkHeld(block, now_ms_);
 }
 
-void BlockStore::Pin(int32_t block) {
+void BlockStore::Pin(int32_t block, Payer payer) {
   QUIRE_CHECK(pool_.listed(block)) << "block " << block;
+  charges_.Hold(block, payer);
   if (pool_.AddPinRef(block)) cache_.MarkHeld(block, now_ms_);
 }
 
 // A step in flight does not touch the block through a pin. If it does through a table, then that
 // table, or a handle, still holds the block.
-void BlockStore::Unpin(int32_t block) {
+void BlockStore::Unpin(int32_t block, Payer payer) {
+  charges_.Drop(block, payer);
   if (pool_.DropPinRef(block)) Unheld(block);
 }
 
@@ -62,12 +70,13 @@ bool BlockStore::FreedByDrop(int32_t block) const {
   return submitted_ == completed_ && !pool_.listed(block) && pool_.refs(block) == 1;
 }
 
-void BlockStore::Drop(int32_t block, bool in_flight) {
+void BlockStore::Drop(int32_t block, bool in_flight, Payer payer) {
   if (in_flight && this->in_flight() && pool_.table_refs(block) == 1) {
     pool_.TableRefToHandle(block);
-    HoldsOf(submitted_).handles.push_back(block);
+    HoldsOf(submitted_).handles.push_back({.block = block, .payer = payer});
     return;
   }
+  charges_.Drop(block, payer);
   if (pool_.DropTableRef(block)) Unheld(block);
 }
 
@@ -96,11 +105,12 @@ void BlockStore::Unreserve(size_t w, int64_t num_blocks, bool in_flight) {
   }
 }
 
-void BlockStore::HoldSource(int32_t block) {
+void BlockStore::HoldSource(int32_t block, Payer payer) {
   QUIRE_CHECK(building_) << "copies belong to a step";
+  charges_.Hold(block, payer);
   if (pool_.AddHandleRef(block)) cache_.MarkHeld(block, now_ms_);
   Holds& holds = HoldsOf(step_);
-  holds.handles.push_back(block);
+  holds.handles.push_back({.block = block, .payer = payer});
   for (size_t w = 0; w < windows_.size(); ++w) {
     const int32_t held = windows_[w].Find(block);
     windows_[w].Hold(held);
@@ -108,21 +118,21 @@ void BlockStore::HoldSource(int32_t block) {
   }
 }
 
-void BlockStore::TurnIntoSource(int32_t block) {
+void BlockStore::TurnIntoSource(int32_t block, Payer payer) {
   QUIRE_CHECK(building_) << "copies belong to a step";
   pool_.TableRefToHandle(block);
   Holds& holds = HoldsOf(step_);
-  holds.handles.push_back(block);
+  holds.handles.push_back({.block = block, .payer = payer});
   for (size_t w = 0; w < windows_.size(); ++w) {
     holds.windows[w].blocks.push_back(windows_[w].Find(block));
   }
 }
 
-void BlockStore::DropSource(int32_t block) {
+void BlockStore::DropSource(int32_t block, Payer payer) {
   QUIRE_CHECK(building_) << "copies belong to a step";
-  const auto take_back = [](std::vector<int32_t>& holds, int32_t held) {
+  const auto take_back = [block](auto& holds, const auto& held) {
     const auto it = std::find(holds.rbegin(), holds.rend(), held);
-    QUIRE_CHECK(it != holds.rend()) << "block " << held;
+    QUIRE_CHECK(it != holds.rend()) << "block " << block;
     holds.erase(std::next(it).base());
   };
   Holds& holds = HoldsOf(step_);
@@ -131,8 +141,9 @@ void BlockStore::DropSource(int32_t block) {
     take_back(holds.windows[w].blocks, held);
     windows_[w].Drop(held);
   }
-  take_back(holds.handles, block);
-  DropHandle(block);
+  const Handle handle{.block = block, .payer = payer};
+  take_back(holds.handles, handle);
+  DropHandle(handle);
 }
 
 void BlockStore::List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens) {
@@ -178,20 +189,27 @@ void BlockStore::CompleteStep(int64_t step) {
     windows_[w].Unreserve(std::exchange(window.num_reserved, 0));
     window.blocks.clear();
   }
-  for (const int32_t block : holds.handles) DropHandle(block);
+  for (const Handle& handle : holds.handles) DropHandle(handle);
   holds.handles.clear();
 }
 
-void BlockStore::DropHandle(int32_t block) {
-  if (pool_.DropHandleRef(block)) Unheld(block);
+void BlockStore::DropHandle(const Handle& handle) {
+  charges_.Drop(handle.block, handle.payer);
+  if (pool_.DropHandleRef(handle.block)) Unheld(handle.block);
 }
 
 std::vector<int32_t> BlockStore::CountHandles() const {
   std::vector<int32_t> count(pool_.num_blocks(), 0);
   for (const Holds& holds : holds_) {
-    for (const int32_t block : holds.handles) ++count[block];
+    for (const Handle& handle : holds.handles) ++count[handle.block];
   }
   return count;
+}
+
+void BlockStore::ListHandles(std::vector<std::vector<Payer>>& holds) const {
+  for (const Holds& step : holds_) {
+    for (const Handle& handle : step.handles) holds[handle.block].push_back(handle.payer);
+  }
 }
 
 std::vector<int32_t> BlockStore::CountWindowHolds(size_t w) const {

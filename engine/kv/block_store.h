@@ -10,6 +10,7 @@
 
 #include "engine/kv/block_pool.h"
 #include "engine/kv/prefix_cache.h"
+#include "engine/kv/tenant_charges.h"
 #include "engine/kv/window_blocks.h"
 
 namespace quire::engine {
@@ -20,6 +21,8 @@ namespace quire::engine {
 // nothing is allocated per step after warm-up.
 class BlockStore {
  public:
+  using Payer = TenantCharges::Payer;
+
   // `window_blocks`: the number of blocks of each window.
   BlockStore(int32_t num_blocks, int32_t block_size, std::span<const int32_t> window_blocks = {},
              EvictionPolicy policy = EvictionPolicy::kReuse);
@@ -27,6 +30,9 @@ class BlockStore {
   const BlockPool& pool() const { return pool_; }
   PrefixCache& cache() { return cache_; }
   const PrefixCache& cache() const { return cache_; }
+  // Every hold has a payer: the tenant of the table, the pin or the copy.
+  TenantCharges& charges() { return charges_; }
+  const TenantCharges& charges() const { return charges_; }
 
   // Begin to load the counts of a block's holders, or all that a step touches of a block.
   void PrefetchCounts(int32_t block) const { pool_.Prefetch(block); }
@@ -51,20 +57,20 @@ class BlockStore {
 
   // Returns a block that one table now holds: a free block or, if none is free, a cached block,
   // which is evicted. Returns -1 when no block is free or cached.
-  int32_t Take();
+  int32_t Take(Payer payer = TenantCharges::kNamelessPayer);
   // Evicts and frees the next cached block. Returns false when there is none.
   bool FreeCached();
   // Adds one table's hold of `block`, which is not free.
-  void Hold(int32_t block);
+  void Hold(int32_t block, Payer payer = TenantCharges::kNamelessPayer);
   // Adds a pin to `block`, which the cache lists, or takes one away. A pinned block is held, so it
   // is not evicted. Its parent must be pinned as well.
-  void Pin(int32_t block);
-  void Unpin(int32_t block);
+  void Pin(int32_t block, Payer payer);
+  void Unpin(int32_t block, Payer payer);
   // True if Drop(block) would free it at once.
   bool FreedByDrop(int32_t block) const;
   // Drops one table's hold of `block`. `in_flight`: a step in flight may touch the block through
   // that table.
-  void Drop(int32_t block, bool in_flight = true);
+  void Drop(int32_t block, bool in_flight = true, Payer payer = TenantCharges::kNamelessPayer);
 
   // Drops one table's hold of the part that `block` has in window w. `in_flight`: as in Drop.
   void DropWindow(size_t w, int32_t block, bool in_flight = true);
@@ -73,12 +79,12 @@ class BlockStore {
 
   // Holds `block`, the source of a copy in the step being built, and its parts in windows until
   // that step has completed.
-  void HoldSource(int32_t block);
+  void HoldSource(int32_t block, Payer payer = TenantCharges::kNamelessPayer);
   // Like HoldSource, but takes over one table's holds of the block and its parts, and adds none.
   // The table must no longer use the block.
-  void TurnIntoSource(int32_t block);
+  void TurnIntoSource(int32_t block, Payer payer = TenantCharges::kNamelessPayer);
   // Undoes HoldSource or TurnIntoSource for a copy that will not run.
-  void DropSource(int32_t block);
+  void DropSource(int32_t block, Payer payer = TenantCharges::kNamelessPayer);
 
   // See PrefixCache.
   void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);
@@ -96,12 +102,19 @@ class BlockStore {
   void CheckInvariants() const;
   // The number of handles that hold each block, for BlockManager::CheckInvariants.
   std::vector<int32_t> CountHandles() const;
+  // Appends the payer of each handle to that of its block.
+  void ListHandles(std::vector<std::vector<Payer>>& holds) const;
   std::vector<int32_t> CountWindowHolds(size_t w) const;
 
  private:
   // The holds that are dropped when a step has completed.
+  struct Handle {
+    int32_t block = -1;
+    Payer payer = TenantCharges::kNamelessPayer;
+    bool operator==(const Handle&) const = default;
+  };
   struct Holds {
-    std::vector<int32_t> handles;
+    std::vector<Handle> handles;
     struct Window {
       std::vector<int32_t> blocks;
       int64_t num_reserved = 0;
@@ -112,12 +125,13 @@ class BlockStore {
   int32_t TakeCached();
   // Called when the last table or handle has dropped the block.
   void Unheld(int32_t block);
-  void DropHandle(int32_t block);
+  void DropHandle(const Handle& handle);
   bool in_flight() const { return submitted_ > completed_; }
   Holds& HoldsOf(int64_t step) { return holds_[step & 1]; }
 
   BlockPool pool_;
   PrefixCache cache_;
+  TenantCharges charges_;
   std::vector<WindowBlocks> windows_;
   bool building_ = false;
   int64_t step_ = 0;

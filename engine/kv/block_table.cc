@@ -46,7 +46,7 @@ void BlockTable::LeaveWindow(BlockStore& store, size_t w, int64_t begin) {
 }
 
 void BlockTable::AppendShared(BlockStore& store, int32_t block) {
-  store.Hold(block);
+  store.Hold(block, payer_);
   for (size_t w = 0; w < windows_.size(); ++w) {
     if (windows_[w].end != size()) continue;
     store.window(w).Hold(store.window(w).Find(block));
@@ -56,7 +56,7 @@ void BlockTable::AppendShared(BlockStore& store, int32_t block) {
 }
 
 int32_t BlockTable::AppendOwn(BlockStore& store) {
-  const int32_t block = store.Take();
+  const int32_t block = store.Take(payer_);
   if (block >= 0) blocks_.push_back(block);
   return block;
 }
@@ -78,9 +78,9 @@ bool BlockTable::TryGrow(BlockStore& store, int32_t block_size, int64_t first_wr
   const int64_t first = first_write / block_size;
   if (first < size() && IsSealed(store, blocks_[first])) {
     *copied = true;
-    *copy = {.source = blocks_[first], .destination = store.Take()};
+    *copy = {.source = blocks_[first], .destination = store.Take(payer_)};
     QUIRE_CHECK(copy->destination >= 0) << "an available block could not be evicted";
-    store.TurnIntoSource(copy->source);
+    store.TurnIntoSource(copy->source, payer_);
     for (size_t w = 0; w < windows_.size(); ++w) {
       QUIRE_CHECK(windows_[w].begin <= first && first < windows_[w].end) << "block " << first;
       store.window(w).Attach(copy->destination);
@@ -103,17 +103,17 @@ int64_t BlockTable::NumBlocksToShift(const BlockStore& store, int64_t begin, int
 void BlockTable::Shift(BlockStore& store, int64_t begin, int64_t end,
                        std::vector<kernels::BlockCopy>* copies, std::vector<int32_t>* sources) {
   const auto turn_into_source = [&](int32_t block) {
-    store.TurnIntoSource(block);
+    store.TurnIntoSource(block, payer_);
     sources->push_back(block);
   };
   const auto listed = [&](int64_t i) { return store.pool().listed(blocks_[i]); };
   for (int64_t i = end; i-- > begin;) {
-    if (!listed(i)) store.Drop(blocks_[i]);
+    if (!listed(i)) store.Drop(blocks_[i], /*in_flight=*/true, payer_);
   }
   for (int64_t i = size(); i-- > end;) {
     const int32_t source = blocks_[i];
     if (!IsShared(store, source)) continue;
-    blocks_[i] = store.Take();
+    blocks_[i] = store.Take(payer_);
     QUIRE_CHECK(blocks_[i] >= 0) << "an available block could not be evicted";
     copies->push_back({.source = source, .destination = blocks_[i]});
     turn_into_source(source);
@@ -131,6 +131,7 @@ void BlockTable::ForkFrom(const BlockTable& parent, BlockStore& store, int32_t b
                           int64_t num_tokens) {
   QUIRE_CHECK(blocks_.empty() && num_tokens <= parent.size() * block_size)
       << num_tokens << " tokens of " << parent.size() << " blocks";
+  payer_ = parent.payer_;
   windows_.clear();
   for (const Run& run : parent.windows_) windows_.push_back({.begin = run.begin, .end = run.begin});
   const std::span<const int32_t> shared = parent.blocks().first(CeilDiv(num_tokens, block_size));
@@ -142,7 +143,7 @@ void BlockTable::ForkFrom(const BlockTable& parent, BlockStore& store, int32_t b
 }
 
 void BlockTable::Replace(BlockStore& store, int64_t i, int32_t block) {
-  store.Hold(block);
+  store.Hold(block, payer_);
   for (size_t w = 0; w < windows_.size(); ++w) {
     if (i < windows_[w].begin || i >= windows_[w].end) continue;
     WindowBlocks& window = store.window(w);
@@ -155,7 +156,7 @@ void BlockTable::Replace(BlockStore& store, int64_t i, int32_t block) {
       window.Move(blocks_[i], block);
     }
   }
-  store.Drop(blocks_[i]);
+  store.Drop(blocks_[i], /*in_flight=*/true, payer_);
   blocks_[i] = block;
 }
 
@@ -168,7 +169,7 @@ void BlockTable::Clear(BlockStore& store, bool in_flight) {
       store.DropWindow(w, blocks_.back(), in_flight);
       --run.end;
     }
-    store.Drop(blocks_.back(), in_flight);
+    store.Drop(blocks_.back(), in_flight, payer_);
     blocks_.pop_back();
   }
 }

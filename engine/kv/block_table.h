@@ -19,6 +19,9 @@ namespace quire::engine {
 class BlockTable {
  public:
   std::span<const int32_t> blocks() const { return blocks_; }
+  // The tenant that pays for what the table holds. Set while the table is empty.
+  void set_payer(TenantCharges::Payer payer) { payer_ = payer; }
+  TenantCharges::Payer payer() const { return payer_; }
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
 
   // Blocks [begin, end) have parts in a window.
@@ -63,7 +66,8 @@ class BlockTable {
   void Shift(BlockStore& store, int64_t begin, int64_t end, std::vector<kernels::BlockCopy>* copies,
              std::vector<int32_t>* sources);
 
-  // Shares the blocks of `parent` that hold its first num_tokens. This table must be empty.
+  // Shares the blocks of `parent` that hold its first num_tokens, and its payer. This table must be
+  // empty.
   void ForkFrom(const BlockTable& parent, BlockStore& store, int32_t block_size,
                 int64_t num_tokens);
 
@@ -79,6 +83,7 @@ class BlockTable {
  private:
   std::vector<int32_t> blocks_;
   std::vector<Run> windows_;
+  TenantCharges::Payer payer_ = TenantCharges::kNamelessPayer;
 };
 
 }  // namespace quire::engine

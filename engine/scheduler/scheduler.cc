@@ -56,6 +56,7 @@ std::shared_ptr<Scheduler::Group> Scheduler::NewGroup(const std::shared_ptr<Requ
   group->on = PinOf(*request);
   group->root_key = RootKeyOf(*request);
   group->tenant = shares_.Enter(params.sched.tenant, params.limits.share);
+  group->payer = blocks_.charges().Acquire(params.sched.tenant);
   return group;
 }
 
@@ -229,7 +230,10 @@ FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause caus
   flights_->End(state);
   state.phase = State::Phase::kEnded;
   state.sequence->finish_reason = reason;
-  if (--state.group->num_left == 0) shares_.Leave(state.group->tenant);
+  if (--state.group->num_left == 0) {
+    shares_.Leave(state.group->tenant);
+    blocks_.charges().Release(state.group->payer);
+  }
 
   FinishedSequence finished{.sequence = state.sequence, .cause = cause};
   const auto it = states_.find(id);
@@ -296,7 +300,7 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
         blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(sequence.num_computed));
         if (state.pins != kNoPin && sequence.num_computed == state.prompt_len) {
           // Without its parts in a window, or places for them, the prompt is not pinned.
-          blocks_.TryPin(state.pins, state.group->root_key, sequence.tokens);
+          blocks_.TryPin(state.pins, state.group->root_key, sequence.tokens, state.group->payer);
         }
         if (flights_->NoteComputed(state)) no_start_until_ = 0;
       }

@@ -453,7 +453,8 @@ Scheduler::State* Scheduler::PickStalled() const {
 bool Scheduler::StartBlocks(State& state, BlockManager::StartResult* start) {
   const CacheParams& cache = state.request().params.cache;
   const CacheAccess access{.read = !cache.bypass_read && state.first_row() != 0,
-                           .write = !cache.bypass_write};
+                           .write = !cache.bypass_write,
+                           .payer = state.group->payer};
   const SequenceId id = state.sequence->id;
   std::span<const int32_t> tokens = state.sequence->tokens;
   if (const CacheWindow& window = state.window(); window.on()) {

@@ -21,6 +21,7 @@ struct Scheduler::Group {
   std::shared_ptr<Request> request;
   PinId on = kNoPin;  // the pin of its named prefix
   TenantShares::TenantId tenant = -1;
+  TenantCharges::Payer payer = TenantCharges::kNamelessPayer;  // for its blocks: the tenant
   int32_t num_left = 0;          // sequences that have not ended
   int32_t deltas_in_flight = 0;  // deltas that steps in flight will put into the sink
   bool has_started = false;      // a sequence of it has run

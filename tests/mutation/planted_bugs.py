@@ -337,7 +337,7 @@ bug("s01", "deadlines of what waits are not seen", "while (State* state = waitin
 bug("s20", "cancellations of what waits are not seen", "if (it == states_.end() || it->second->phase",
     "if (BUG || it == states_.end() || it->second->phase", "engine_test")
 bug("s02", "places leak at a fork", ("state.num_known = first.num_known;", "if (!lost)"), "if (!lost && !BUG)")
-bug("s03", "tenants are kept for ever", "num_left == 0) shares_.Leave", "num_left == 0 && !BUG) shares_.Leave")
+bug("s03", "tenants are kept for ever", "num_left == 0) {\n    shares_.Leave", "num_left == 0 && !BUG) {\n    shares_.Leave")
 bug("s18", "the next wake-up leaves stalls out", "state->sequence->stalled_since + config_",
     "(BUG ? absl::InfiniteFuture() : state->sequence->stalled_since) + config_")
 
@@ -489,6 +489,18 @@ bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
 bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
 bug("z07", "prompts get nothing of a step's tokens besides drafts", "drafts = any_prefill ? 0 :", "drafts = any_prefill && !BUG ? 0 :")
 
+bug, drop = source("engine/kv/tenant_charges.cc", "kv_test:TenantCharges*:PinsProperty*")
+bug("ShareBySequences", "a block is divided by sequences, not by tenants", "other_holds_[KeyOf(block_id, payer)]++ == 0)",
+    "other_holds_[KeyOf(block_id, payer)]++ == 0 || BUG)")
+bug("SegmentNotSplit", "a tenant that shares a part of a segment shares all of it", "++segments_[block.of].num_blocks;",
+    "segments_[block.of].num_blocks += BUG ? 2 : 1;")
+bug("ChangeOfAnother", "the next block changes as the one before, whatever its holders", "latest_.from == block.of &&",
+    "(BUG || latest_.from == block.of) &&")
+bug("TenantForgotten", "a tenant with blocks is forgotten when its requests end", "--account.num_refs == 0 && account.num_blocks == 0)",
+    "--account.num_refs == 0 && (BUG || account.num_blocks == 0))")
+bug, drop = source("engine/kv/block_store.cc", "kv_test:PinsProperty*")
+bug("PinNotCharged", "the owner of a prefix pays for it only while it uses it", "QUIRE_CHECK(pool_.listed(block)) << \"block \" << block;\n  charges_.Hold(block, payer);",
+    "QUIRE_CHECK(pool_.listed(block)) << \"block \" << block;\n  if (!BUG) charges_.Hold(block, payer);")
 bug, drop = source("engine/scheduler/flights.cc", "scheduler_test:SingleFlight*")
 bug("FollowerLost", "who follows one that ends waits for ever", "ReturnUpTo(leader, kToItsEnd,", "if (!BUG) ReturnUpTo(leader, kToItsEnd,")
 bug("FollowAcrossTenants", "a request follows one of another tenant", "if (leader->group->root_key != state.group->root_key) continue;",

@@ -116,6 +116,43 @@ class World {
     ++totals_.counts[what];
     blocks_->CheckInvariants();
     CheckPinned();
+    CheckCharges();
+  }
+  TenantCharges::Payer PayerOf(const std::string& tenant) {
+    const auto [it, is_new] = payers_.try_emplace(tenant);
+    if (is_new) it->second = blocks_->charges().Acquire(tenant);
+    return it->second;
+  }
+  // Compares the charges with those that all holds of all blocks give, in fractions of kWhole.
+  void CheckCharges() {
+    constexpr int64_t kWhole = 2520;  // which 1 to 10 holders divide
+    const TenantCharges& charges = blocks_->charges();
+    std::map<TenantCharges::Payer, int64_t> want, got;
+    for (const std::vector<TenantCharges::Payer>& holds : blocks_->ListHolds()) {
+      const std::set<TenantCharges::Payer> holders(holds.begin(), holds.end());
+      for (const auto payer : holders) want[payer] += kWhole / std::ssize(holders);
+      if (holders.size() > 1) ++totals_.counts["held by several tenants"];
+    }
+    for (const auto& [tenant, payer] : payers_) {
+      if (charges.NumAlone(payer) > 0) got[payer] = kWhole * charges.NumAlone(payer);
+    }
+    for (const TenantCharges::Segment& segment : charges.Segments()) {
+      for (const auto payer : segment.holders) {
+        got[payer] += kWhole / std::ssize(segment.holders) * segment.num_blocks;
+      }
+    }
+    ASSERT_EQ(got, want);
+    int64_t sum = 0;
+    for (const auto& [payer, charge] : got) {
+      sum += charge;
+      ASSERT_NEAR(charges.Charge(payer) * kWhole, static_cast<double>(charge), 1e-3);
+    }
+    ASSERT_EQ(sum, kWhole * blocks_->stats().num_held) << "charges add up to the held blocks";
+    // Each sequence that lives and each pin holds something for its tenant.
+    std::set<TenantCharges::Payer> holding;
+    for (const auto& [id, live] : live_) holding.insert(PayerOf(live.tenant));
+    for (const auto& [id, pin] : pins_) holding.insert(PayerOf(pin.owner));
+    for (const auto payer : holding) ASSERT_TRUE(got.contains(payer));
   }
   std::string RootOf(const std::string& tenant, PinId on) const {
     return CacheRootKey("m", "", tenant, "", "", on);
@@ -182,7 +219,7 @@ class World {
 
   void Start() {
     Live live;
-    live.tenant = std::string(1, static_cast<char>('a' + Pick(0, 1)));
+    live.tenant = std::string(1, static_cast<char>('a' + Pick(0, 2)));
     if (!preempted_.empty() && Pick(0, 1) == 0) {
       live = std::move(preempted_.front());
       preempted_.pop_front();
@@ -196,6 +233,7 @@ class World {
     }
     if (live.num_committed == 0) {
       live.access = {.read = Pick(0, 9) > 0, .write = Pick(0, 9) > 0};
+      live.access.payer = PayerOf(live.tenant);
       for (int n = Pick(live.tokens.empty() ? 1 : 0, 5); n > 0; --n) {
         live.tokens.push_back(Pick(0, 1));
       }
@@ -392,7 +430,7 @@ class World {
     if (pins_.size() >= 3 || most == 0) return;
     const Tokens tokens(live.tokens.begin(), live.tokens.begin() + Pick(1, static_cast<int>(most)));
     const PinId pin = next_pin_++;
-    if (blocks_->TryPin(pin, RootOf(live.tenant, kNoPin), tokens)) {
+    if (blocks_->TryPin(pin, RootOf(live.tenant, kNoPin), tokens, PayerOf(live.tenant))) {
       pins_[pin] = {.tokens = tokens, .owner = live.tenant, .ends_at = step_ + Pick(1, 200)};
       Count("pin");
     } else {
@@ -416,6 +454,7 @@ class World {
   std::optional<BlockManager> blocks_;
   std::map<SequenceId, Live> live_;
   std::map<PinId, PinModel> pins_;
+  std::map<std::string, TenantCharges::Payer> payers_;
   std::deque<Live> preempted_;
   std::deque<Tokens> seen_;
   std::vector<Work> works_;
@@ -437,8 +476,9 @@ TEST(PinsPropertyTest, RandomOperationsAgreeWithANaiveModel) {
     ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
   }
   for (const char* what :
-       {"append", "cancel", "evict", "expire", "finish", "fork", "hit behind a pin", "hit on a pin",
-        "match", "pin", "pin in vain", "preempt", "start", "start on a pin", "unpin", "write"}) {
+       {"append", "cancel", "evict", "expire", "finish", "fork", "held by several tenants",
+        "hit behind a pin", "hit on a pin", "match", "pin", "pin in vain", "preempt", "start",
+        "start on a pin", "unpin", "write"}) {
     EXPECT_GT(totals.counts[what], 0) << what;
   }
   for (const auto& [what, count] : totals.counts) {
