@@ -81,6 +81,10 @@ class World {
     int64_t num_committed = 0;
     int64_t pinned_tokens = 0;  // of its pin when it started
     int64_t started_in = 0;     // the step
+    // What the slots of the planned tokens hold. A shift changes the hashes of the tokens that it
+    // moves, and `tokens` are then those that are left.
+    std::vector<uint64_t> hashes;
+    int64_t num_shifted = 0;  // tokens
   };
   struct PinModel {
     Tokens tokens;
@@ -90,7 +94,8 @@ class World {
   // What a step does for one sequence. The tables are those at the time of planning.
   struct Work {
     SequenceId id = 0;
-    Tokens tokens;
+    std::vector<uint64_t> hashes;  // of the tokens up to `end`
+    int64_t num_shifted = 0;       // before this step was planned
     std::string label;
     std::string owner;  // of the pin; its slots may come from there
     int64_t pinned_tokens = 0;
@@ -101,6 +106,7 @@ class World {
   struct InFlight {
     int64_t step = 0;
     std::vector<kernels::BlockCopy> copies;
+    std::vector<kernels::KeyShift> shifts;
     // The places of the copies in each window, as {source, destination}.
     std::vector<std::vector<kernels::BlockCopy>> window_copies;
     std::vector<Work> works;
@@ -243,6 +249,8 @@ class World {
     live.owner = pinned ? RootOf(pins_.at(live.on).owner, kNoPin) : "";
     live.label = RootOf(live.tenant, live.on) + (live.on != kNoPin && !pinned ? "ended" : "");
     live.started_in = step_;
+    live.hashes.clear();
+    live.num_shifted = 0;
     const SequenceId id = next_id_++;
     const int64_t size = Size(live.tokens);
     // The source of the copy may be one available block, its destination takes another.
@@ -273,7 +281,7 @@ class World {
   void Plan(SequenceId id) {
     Live& live = live_.at(id);
     Work work{.id = id,
-              .tokens = live.tokens,
+              .num_shifted = live.num_shifted,
               .label = live.label,
               .owner = live.owner,
               .pinned_tokens = live.pinned_tokens,
@@ -281,6 +289,11 @@ class World {
               .end = std::min(Size(live.tokens), live.num_planned + kChunk)};
     blocks_->PrepareWrite(id, work.end);
     live.num_planned = work.end;
+    while (std::ssize(live.hashes) < work.end) {
+      const uint64_t before = live.hashes.empty() ? 0 : live.hashes.back();
+      live.hashes.push_back(Hash(before, live.tokens[live.hashes.size()]));
+    }
+    work.hashes.assign(live.hashes.begin(), live.hashes.begin() + work.end);
     works_.push_back(std::move(work));
     Count("write");
   }
@@ -294,10 +307,35 @@ class World {
       if (blocks_->TryGrow(id, live.num_planned + 1)) Plan(id);
       return;
     }
-    if (!blocks_->TryGrow(id, Size(live.tokens) + 1)) return;
+    const int64_t num_blocks = std::ssize(blocks_->Table(id));
+    if (windows_.empty() && live.started_in != step_ && num_blocks > 1 &&
+        Size(live.tokens) == num_blocks * block_size_ && Pick(0, 3) == 0) {
+      if (!TryShift(id, live, num_blocks)) return;
+    } else if (!blocks_->TryGrow(id, Size(live.tokens) + 1)) {
+      return;
+    }
     live.tokens.push_back(Pick(0, 1));
     Count("append");
     Plan(id);
+  }
+
+  // Takes some blocks out of a full table and makes room for one more token.
+  bool TryShift(SequenceId id, Live& live, int64_t num_blocks) {
+    const int64_t first = Pick(0, static_cast<int>(num_blocks) - 1) * int64_t{block_size_};
+    const auto most = static_cast<int>(num_blocks - first / block_size_);
+    const int64_t count = Pick(1, most) * int64_t{block_size_};
+    const int64_t size = Size(live.tokens) - count;
+    if (!blocks_->TryGrow(id, size + 1, {.first = first, .count = count})) return false;
+    live.tokens.erase(live.tokens.begin() + first, live.tokens.begin() + first + count);
+    live.hashes.erase(live.hashes.begin() + first, live.hashes.begin() + first + count);
+    for (int64_t i = first; i < size; ++i) {
+      live.hashes[i] = Hash(live.hashes[i], static_cast<int32_t>(count));
+    }
+    live.num_planned -= count;
+    live.num_committed = std::max(first, live.num_committed - count);
+    live.num_shifted += count;
+    Count("shift");
+    return true;
   }
 
   void EndStep() {
@@ -314,8 +352,7 @@ class World {
       }
     }
     InFlight step{.step = step_};
-    std::vector<kernels::KeyShift> shifts;
-    blocks_->EndStep(!works_.empty(), &step.copies, &shifts);
+    blocks_->EndStep(!works_.empty(), &step.copies, &step.shifts);
     building_ = false;
     for (size_t w = 0; w < windows_.size(); ++w) {
       auto& copies = step.window_copies.emplace_back();
@@ -346,10 +383,15 @@ class World {
     for (size_t w = 0; w < windows_.size(); ++w) {
       for (const kernels::BlockCopy& copy : step.window_copies[w]) Copy(w + 1, copy);
     }
+    for (const kernels::KeyShift& shift : step.shifts) {
+      for (int64_t i = 0; i < block_size_; ++i) {
+        uint64_t& hash = memory_[0][shift.block * block_size_ + i].hash;
+        hash = Hash(hash, shift.distance);
+      }
+    }
     for (const Work& work : step.works) {
-      uint64_t hash = 0;
       for (int64_t i = 0; i < work.end; ++i) {
-        hash = Hash(hash, work.tokens[i]);
+        const uint64_t hash = work.hashes[i];
         for (size_t group = 0; group <= windows_.size(); ++group) {
           if (i < work.begin) {
             const bool is_seen =
@@ -379,9 +421,11 @@ class World {
       const auto it = live_.find(work.id);
       if (it == live_.end()) continue;  // released meanwhile
       Live& live = it->second;
-      blocks_->Commit(work.id, live.tokens, work.end);
-      live.num_committed = work.end;
-      if (work.end == Size(live.tokens) && Pick(0, 9) == 0) seen_.push_back(live.tokens);
+      // A shift may have been planned while the step was in flight.
+      const int64_t end = work.end - (live.num_shifted - work.num_shifted);
+      blocks_->Commit(work.id, live.tokens, end);
+      live.num_committed = end;
+      if (end == Size(live.tokens) && Pick(0, 9) == 0) seen_.push_back(live.tokens);
       if (seen_.size() > 20) seen_.pop_front();
       Count("commit");
       // As an internal request does: commit, pin, end.
@@ -417,6 +461,8 @@ class World {
   void Preempt(SequenceId id) {
     preempted_.push_back(live_.at(id));
     preempted_.back().num_committed = 1;  // its tokens and access stay
+    // What a shift left need not begin with the tokens of the pin.
+    if (preempted_.back().num_shifted > 0) preempted_.back().on = kNoPin;
     Release(id, "preempt");
   }
 
@@ -477,8 +523,8 @@ TEST(PinsPropertyTest, RandomOperationsAgreeWithANaiveModel) {
   }
   for (const char* what :
        {"append", "cancel", "evict", "expire", "finish", "fork", "held by several tenants",
-        "hit behind a pin", "hit on a pin", "match", "pin", "pin in vain", "preempt", "start",
-        "start on a pin", "unpin", "write"}) {
+        "hit behind a pin", "hit on a pin", "match", "pin", "pin in vain", "preempt", "shift",
+        "start", "start on a pin", "unpin", "write"}) {
     EXPECT_GT(totals.counts[what], 0) << what;
   }
   for (const auto& [what, count] : totals.counts) {
