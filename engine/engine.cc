@@ -147,7 +147,10 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   Liveness liveness() const override;
   void StartDrain() override { tickets_.StartDrain(); }
   void FlushPrefixCache(FlushDone done) override {
-    channel_.Send({.done = Completion<int64_t>(std::move(done))});
+    channel_.Send(FlushCommand{.done = Completion<int64_t>(std::move(done))});
+  }
+  void GetCacheMap(CacheMapDone done) override {
+    channel_.Send(MapCommand{.done = Completion<std::shared_ptr<const CacheMap>>(std::move(done))});
   }
   absl::Status WaitIdle(absl::Duration timeout) override;
   void FailAll(const absl::Status& status) override;

@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 
 #include "engine/engine_info.h"
+#include "engine/request/cache_map.h"
 #include "engine/request/named_prefixes.h"
 #include "engine/request/request.h"
 #include "engine/request/sessions.h"
@@ -105,6 +106,10 @@ class Engine {
   // of blocks freed or with an error. The error is ResourceExhausted if too many commands wait, and
   // Unavailable if the engine stops. `done` must not wait.
   virtual void FlushPrefixCache(FlushDone done) = 0;
+
+  // Makes a picture of what the KV cache holds, over the next steps, or gives one that is not older
+  // than 250 ms. Calls `done` as FlushPrefixCache does, with the same errors.
+  virtual void GetCacheMap(CacheMapDone done) = 0;
 
   // Refuses new requests with Unavailable from now on; accepted ones continue.
   virtual void StartDrain() = 0;

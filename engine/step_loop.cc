@@ -24,6 +24,11 @@ constexpr absl::Duration kIdleWait = absl::Seconds(1);
 // The most blocks that a flush frees in one step: about 0.1 ms of work.
 constexpr int64_t kFlushedPerStep = 512;
 
+// The most blocks and roots that a picture of the cache visits in one step, and how long a picture
+// serves those who ask for one.
+constexpr int32_t kMappedPerStep = 256;
+constexpr absl::Duration kMapAge = absl::Milliseconds(250);
+
 // The log-probability of a prompt token in a row whose largest logit is not finite.
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
@@ -125,6 +130,7 @@ bool StepLoop::Step() {
   metrics_.step_tokens.Set(0);
   TakeCommands(parts_.clock->Now());
   FlushSome();
+  if (!map_commands_.empty()) DrawSome();
   const absl::Time now = parts_.clock->Now();
   const int64_t preemptions = scheduler_.stats().num_preemptions;
   StepPlan plan = scheduler_.Schedule(now);
@@ -137,7 +143,7 @@ bool StepLoop::Step() {
   const size_t num_to_leave = planned ? parts_.limits.pipeline_depth : 0;
   const bool completes = in_flight_.size() > num_to_leave;
   while (in_flight_.size() > num_to_leave) CompleteOldest();
-  return planned || gave_back || completes || !flushes_.empty();
+  return planned || gave_back || completes || !flushes_.empty() || !map_commands_.empty();
 }
 
 void StepLoop::TakeCommands(absl::Time now) {
@@ -247,6 +253,28 @@ void StepLoop::Take(UnpinCommand unpin, absl::Time) {
   if (blocks_.IsPinned(unpin.pin)) scheduler_.Unpin(unpin.pin);  // a session may hold nothing
   UpdateMetrics();
   std::move(unpin.done)();
+}
+
+void StepLoop::Take(MapCommand command, absl::Time now) {
+  if (map_ != nullptr && now - map_time_ < kMapAge) return std::move(command.done)(map_);
+  const bool is_first = map_commands_.empty();
+  map_commands_.push_back(std::move(command));
+  if (!is_first) return;
+  map_time_ = now;
+  blocks_.BeginMap();
+}
+
+void StepLoop::DrawSome() {
+  std::shared_ptr<const CacheMap> whole = blocks_.ContinueMap(kMappedPerStep);
+  if (whole == nullptr) return;
+  map_ = std::move(whole);
+  std::vector<MapCommand> commands;
+  commands.swap(map_commands_);
+  for (MapCommand& command : commands) {
+    Completion<std::shared_ptr<const CacheMap>> done = std::move(command.done);
+    { const CommandPlace place = std::move(command.place); }
+    std::move(done)(map_);
+  }
 }
 
 // Every step frees a bounded number of blocks, so that streams go on during a flush.

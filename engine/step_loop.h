@@ -71,6 +71,9 @@ class StepLoop {
   void Take(AdmittedRequest admitted, absl::Time now);
   void Take(FlushCommand flush, absl::Time now);
   void Take(UnpinCommand unpin, absl::Time now);
+  void Take(MapCommand command, absl::Time now);
+  // Continues the picture that is asked for. A step that nobody watches does nothing for it.
+  void DrawSome();
   // Returns an error if the request would miss its deadline for certain: DeadlineExceeded if it
   // would even alone, and ResourceExhausted if only the prompts before it are the reason.
   absl::Status CheckDeadline(const Request& request, absl::Time now);
@@ -126,7 +129,11 @@ class StepLoop {
   OutputProcessor output_;
   ContinuationScores scores_;
   LiveRequests live_;
-  std::deque<Flush> flushes_;  // oldest first; the channel bounds their number
+  std::vector<MapCommand>
+      map_commands_;                     // that wait for a picture; the channel bounds their number
+  std::shared_ptr<const CacheMap> map_;  // the latest picture
+  absl::Time map_time_ = absl::InfinitePast();  // when it was begun
+  std::deque<Flush> flushes_;                   // oldest first; the channel bounds their number
 
   // Scratch of one step, kept for its capacity.
   std::vector<StepCommand> commands_;

@@ -26,7 +26,12 @@ void StepChannel::Send(UnpinCommand command) {
   work_.NotifyOne();
 }
 
-void StepChannel::Send(FlushCommand command) {
+void StepChannel::Send(FlushCommand command) { SendIfRoom(std::move(command)); }
+
+void StepChannel::Send(MapCommand command) { SendIfRoom(std::move(command)); }
+
+template <typename Command>
+void StepChannel::SendIfRoom(Command command) {
   if (num_commands_.fetch_add(1, std::memory_order_relaxed) >= max_commands_) {
     num_commands_.fetch_sub(1, std::memory_order_relaxed);
     std::move(command.done)(absl::ResourceExhaustedError(absl::StrFormat(
@@ -34,8 +39,7 @@ void StepChannel::Send(FlushCommand command) {
     return;
   }
   base::MutexLock lock(mu_);
-  commands_.emplace_back(
-      FlushCommand{.done = std::move(command.done), .place = CommandPlace(this)});
+  commands_.emplace_back(Command{.done = std::move(command.done), .place = CommandPlace(this)});
   work_.NotifyOne();
 }
 

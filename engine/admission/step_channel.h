@@ -18,6 +18,7 @@
 #include "engine/admission/completion.h"
 #include "engine/admission/tenant_meters.h"
 #include "engine/kv/cache_roots.h"
+#include "engine/request/cache_map.h"
 #include "engine/request/request.h"
 
 namespace quire::engine {
@@ -60,7 +61,13 @@ struct UnpinCommand {
   absl::AnyInvocable<void() &&> done;  // called on the step thread; must not wait
 };
 
-using StepCommand = std::variant<AdmittedRequest, FlushCommand, UnpinCommand>;
+// Asks for a picture of the cache.
+struct MapCommand {
+  Completion<std::shared_ptr<const CacheMap>> done;
+  CommandPlace place = {};  // filled in by the channel
+};
+
+using StepCommand = std::variant<AdmittedRequest, FlushCommand, UnpinCommand, MapCommand>;
 
 // Any thread may send commands. The step thread takes them in the order in which they were sent.
 // Tickets bound the number of requests. max_commands bounds the number of other commands that are
@@ -78,6 +85,7 @@ class StepChannel {
   // Hands a command over and wakes the step thread. If max_commands commands are not complete, the
   // command is completed at once with ResourceExhausted.
   void Send(FlushCommand command);
+  void Send(MapCommand command);
   void Send(UnpinCommand command);
 
   // Asks the step thread to reconsider this request, because the request was cancelled or its sink
@@ -97,6 +105,9 @@ class StepChannel {
 
  private:
   friend class CommandPlace;
+
+  template <typename Command>
+  void SendIfRoom(Command command);
 
   const int32_t max_commands_;
   std::atomic<int32_t> num_commands_ = 0;  // not complete; requests do not count

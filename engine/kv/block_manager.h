@@ -3,6 +3,7 @@
 // The only interface through which the scheduler and the engine reach the KV cache's blocks.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "base/math.h"
 #include "engine/kv/block_store.h"
 #include "engine/kv/block_table.h"
+#include "engine/kv/cache_walk.h"
 #include "engine/request/sequence.h"
 #include "kernels/ops/attention_pattern.h"
 #include "kernels/ops/copy_blocks.h"
@@ -289,6 +291,13 @@ class BlockManager {
   // Returns the payers of each block, each once for each hold. For tests.
   std::vector<std::vector<TenantCharges::Payer>> ListHolds() const;
 
+  // Begins a picture of the cache: copies the cells, and counts who runs on pins. A picture that
+  // was begun before is dropped.
+  void BeginMap();
+  // Visits at most `at_most` blocks and roots of the prefix tree. Returns the picture when it is
+  // whole, else null.
+  std::shared_ptr<const CacheMap> ContinueMap(int32_t at_most);
+
   BlockStats stats() const;
   WindowStats window_stats(int32_t kv_group) const;  // kv_group: 1 .. num_kv_groups() - 1
   // Recounts everything from the tables, the tree and the holds. Aborts on a difference. Checks
@@ -370,6 +379,9 @@ class BlockManager {
   std::unordered_map<SequenceId, Held> sequences_;
   std::vector<Found> found_ = std::vector<Found>(kNumFound);
   std::unordered_map<PinId, Pinned> pins_;
+  PinEnds pin_ends_;
+  std::unique_ptr<CacheWalk> walk_;  // null unless a picture is made
+  CacheMap map_;                     // without nodes; of walk_
   // Records of released sequences, kept for the capacity of their vectors.
   std::vector<std::unordered_map<SequenceId, Held>::node_type> spare_;
   // Scratch of StartSequence.

@@ -112,6 +112,7 @@ void BlockManager::AddPin(PinId pin, Pinned pinned) {
     store_.Pin(pinned.blocks[i], pinned.payer);
   }
   store_.cache().roots().BeginPrefix(pin);
+  pin_ends_.emplace(pinned.blocks.back(), pin);
   pins_.emplace(pin, std::move(pinned));
 }
 
@@ -140,6 +141,11 @@ void BlockManager::Unpin(PinId pin) {
   QUIRE_CHECK(it != pins_.end()) << "pin " << pin << " holds nothing";
   const Pinned pinned = std::move(it->second);
   pins_.erase(it);
+  for (auto [i, last] = pin_ends_.equal_range(pinned.blocks.back()); i != last; ++i) {
+    if (i->second != pin) continue;
+    pin_ends_.erase(i);
+    break;
+  }
   const auto end = static_cast<int64_t>(pinned.blocks.size());
   for (size_t w = 0; w < store_.num_windows(); ++w) {
     for (int64_t i = end; i-- > pinned.begins[w];) {

@@ -9,6 +9,9 @@ BlockPool::BlockPool(int32_t num_blocks) : blocks_(num_blocks), num_free_(num_bl
   // The free list starts in ascending order of ids, so that a small load touches little memory.
   for (int32_t i = 0; i < num_blocks; ++i) blocks_[i].next_free = i + 1 < num_blocks ? i + 1 : -1;
   first_free_ = 0;
+  while ((num_blocks - 1) >> cell_shift_ >= kMostMapCells) ++cell_shift_;
+  cells_.resize(((num_blocks - 1) >> cell_shift_) + 1);
+  for (int32_t i = 0; i < num_blocks; ++i) ++cells_[i >> cell_shift_].num_blocks;
 }
 
 int32_t BlockPool::Take() {
@@ -18,18 +21,26 @@ int32_t BlockPool::Take() {
   first_free_ = block.next_free;
   --num_free_;
   block = {.table_refs = 1, .free = false};
+  Count(block, 1);
   return id;
 }
 
 void BlockPool::TakeEvicted(int32_t block) {
   QUIRE_CHECK(state(block) == State::kCached) << "block " << block;
   --num_cached_;
+  Count(blocks_[block], -1);
   blocks_[block] = {.table_refs = 1, .free = false};
+  Count(blocks_[block], 1);
 }
 
 void BlockPool::Count(const Block& block, int32_t by) {
   num_handles_only_ += block.handles_only() ? by : 0;
   num_pinned_ += block.pin_refs > 0 ? by : 0;
+  if (block.free) return;
+  CacheMapCell& cell = cells_[(&block - blocks_.data()) >> cell_shift_];
+  (block.refs() > 0 ? cell.held : cell.cached) += by;
+  cell.pinned += block.pin_refs > 0 ? by : 0;
+  cell.shared += block.shared() ? by : 0;
 }
 
 bool BlockPool::Add(int32_t block, int32_t Block::*refs) {
@@ -61,6 +72,7 @@ bool BlockPool::Drop(int32_t block, int32_t Block::*refs) {
   if (b.listed) {
     ++num_cached_;
   } else {
+    Count(b, -1);
     // The block is put in front, because the block used last is likeliest to be in a CPU cache.
     b.free = true;
     b.next_free = first_free_;
@@ -122,6 +134,11 @@ void BlockPool::CheckInvariants() const {
   QUIRE_CHECK(held == num_held()) << held << ' ' << num_held();
   QUIRE_CHECK(handles_only == num_handles_only_) << handles_only << ' ' << num_handles_only_;
   QUIRE_CHECK(pinned == num_pinned_) << pinned << ' ' << num_pinned_;
+  CacheMapCell all;
+  for (const CacheMapCell& cell : cells_) all += cell;
+  QUIRE_CHECK(all.num_blocks == num_blocks() && all.free() == free && all.cached == cached &&
+              all.held == held && all.pinned == pinned)
+      << all.free() << ' ' << all.cached << ' ' << all.held << ' ' << all.pinned;
 }
 
 }  // namespace quire::engine

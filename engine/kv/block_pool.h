@@ -3,9 +3,11 @@
 // Tracks which blocks are free, and counts the holders of every other block.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/huge_allocator.h"
+#include "engine/request/cache_map.h"
 
 namespace quire::engine {
 
@@ -61,6 +63,8 @@ class BlockPool {
   // have completed.
   int32_t num_held_by_handles_only() const { return num_handles_only_; }
   int32_t num_pinned() const { return num_pinned_; }
+  // The blocks in kMostMapCells cells at most, each with as many ids, but for the last.
+  std::span<const CacheMapCell> cells() const { return cells_; }
 
   // Walks the free list and recounts; aborts on any difference.
   void CheckInvariants() const;
@@ -75,6 +79,7 @@ class BlockPool {
     bool free = true;
 
     int32_t refs() const { return table_refs + handle_refs + pin_refs; }
+    bool shared() const { return table_refs + pin_refs > 1; }
     bool handles_only() const { return handle_refs > 0 && table_refs == 0 && pin_refs == 0; }
   };
   bool Add(int32_t block, int32_t Block::*refs);
@@ -89,6 +94,8 @@ class BlockPool {
   int32_t num_cached_ = 0;
   int32_t num_handles_only_ = 0;
   int32_t num_pinned_ = 0;
+  std::vector<CacheMapCell> cells_;
+  int32_t cell_shift_ = 0;  // a cell has 2^cell_shift_ blocks
 };
 
 }  // namespace quire::engine

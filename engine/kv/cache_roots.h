@@ -46,6 +46,8 @@ class CacheRoots {
   // Returns true if roots stand on the prefix. They are now dead.
   bool EndPrefix(PinId prefix);
 
+  const std::string& key(RootId root) const { return roots_[root].key; }
+  PinId on(RootId root) const { return roots_[root].on; }
   int64_t base_tokens(RootId root) const { return roots_[root].base_tokens; }
   bool dead(RootId root) const {
     const PinId on = roots_[root].on;

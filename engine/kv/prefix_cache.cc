@@ -18,6 +18,7 @@ PrefixCache::PrefixCache(int32_t num_blocks, int32_t block_size, int32_t max_com
       classes_(num_blocks),
       evictable_(num_blocks, ReuseClasses::kNumClasses),
       nodes_(num_blocks),
+      kin_(num_blocks),
       tokens_(int64_t{num_blocks} * block_size) {
   QUIRE_CHECK(block_size > 0) << "block_size " << block_size;
   const size_t buckets = std::bit_ceil(2 * static_cast<size_t>(num_blocks));
@@ -111,11 +112,14 @@ void PrefixCache::List(int32_t block, RootId root, int32_t parent,
   node.held = true;
   if (parent < 0) {
     roots_.AddRef(root);
+    if (root >= std::ssize(first_of_root_)) first_of_root_.resize(root + 1, -1);
+    ++num_beginnings_;
   } else {
     QUIRE_CHECK(nodes_[parent].num_tokens == block_size_ && nodes_[parent].held)
         << "parent " << parent << " of block " << block;
     ++nodes_[parent].num_children;
   }
+  LinkSibling(block);
   tokens_[int64_t{block} * block_size_] = tokens[0];
   LinkChild(block);
   Append(block, tokens);
@@ -140,8 +144,10 @@ void PrefixCache::Unlist(int32_t block) {
   if (evictable_.Contains(block)) evictable_.Remove(block);
   if (node.num_tokens == block_size_) UnlinkWhole(block);
   UnlinkChild(block);
+  UnlinkSibling(block);
   node.num_tokens = 0;
   if (node.parent.index < 0) {
+    --num_beginnings_;
     roots_.Release(node.root);
     return;
   }
@@ -268,6 +274,20 @@ size_t PrefixCache::ChildBucket(NodeKey parent, int32_t first_token) const {
   return (h >> 32) & mask_;
 }
 
+void PrefixCache::LinkSibling(int32_t block) {
+  int32_t& first = FirstSibling(nodes_[block]);
+  kin_[block] = {.first_child = -1, .next_sibling = first, .previous_sibling = -1};
+  if (first >= 0) kin_[first].previous_sibling = block;
+  first = block;
+}
+
+void PrefixCache::UnlinkSibling(int32_t block) {
+  const Kin& kin = kin_[block];
+  (kin.previous_sibling < 0 ? FirstSibling(nodes_[block])
+                            : kin_[kin.previous_sibling].next_sibling) = kin.next_sibling;
+  if (kin.next_sibling >= 0) kin_[kin.next_sibling].previous_sibling = kin.previous_sibling;
+}
+
 void PrefixCache::LinkChild(int32_t block) {
   Node& node = nodes_[block];
   int32_t& first = child_buckets_[ChildBucket(node.parent, tokens_[int64_t{block} * block_size_])];
@@ -330,6 +350,12 @@ void PrefixCache::CheckTree() const {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].num_tokens == 0) continue;
     QUIRE_CHECK(children[i] == nodes_[i].num_children) << "block " << i;
+    int32_t siblings = 0;
+    for (int32_t child = kin_[i].first_child; child >= 0; child = kin_[child].next_sibling) {
+      QUIRE_CHECK(nodes_[child].parent.index == static_cast<int32_t>(i)) << "block " << child;
+      ++siblings;
+    }
+    QUIRE_CHECK(siblings == children[i]) << "block " << i;
   }
 }
 

@@ -76,6 +76,18 @@ class PrefixCache {
   bool IsListed(int32_t block) const { return nodes_[block].num_tokens > 0; }
   // The class of a block that is not held; see ReuseClasses.
   int32_t reuse_class(int32_t block) const { return nodes_[block].reuse_class; }
+  RootId root(int32_t block) const { return nodes_[block].root; }
+  // Differs each time that the block is listed anew.
+  uint32_t generation(int32_t block) const { return nodes_[block].generation; }
+  int32_t num_children(int32_t block) const { return nodes_[block].num_children; }
+  // These walk the tree. Blocks with one parent are siblings, the one listed last first; -1: none.
+  int32_t FirstOf(RootId root) const {
+    return root < std::ssize(first_of_root_) ? first_of_root_[root] : -1;
+  }
+  int32_t FirstChild(int32_t block) const { return kin_[block].first_child; }
+  int32_t NextSibling(int32_t block) const { return kin_[block].next_sibling; }
+  // The blocks that follow a root.
+  int64_t num_beginnings() const { return num_beginnings_; }
   bool IsLeaf(int32_t block) const { return nodes_[block].num_children == 0; }
   std::span<const int32_t> Tokens(int32_t block) const {
     return {tokens_.data() + int64_t{block} * block_size_,
@@ -141,6 +153,12 @@ class PrefixCache {
     int32_t next_whole = -1;
   };
   static_assert(sizeof(Node) == 64, "a node is one line of a CPU cache");
+  // The links of the tree, for pictures of it.
+  struct Kin {
+    int32_t first_child = -1;
+    int32_t next_sibling = -1;
+    int32_t previous_sibling = -1;
+  };
 
   template <typename Pool>
   static bool IsHeld(const Pool& pool, int32_t block) {
@@ -153,6 +171,11 @@ class PrefixCache {
   size_t ChildBucket(NodeKey parent, int32_t first_token) const;
   size_t WholeBucket(const ChainHash& hash) const { return hash.low & mask_; }
   void PrefetchUnlist(int32_t block) const;
+  int32_t& FirstSibling(const Node& node) {
+    return node.parent.index < 0 ? first_of_root_[node.root] : kin_[node.parent.index].first_child;
+  }
+  void LinkSibling(int32_t block);
+  void UnlinkSibling(int32_t block);
   void LinkChild(int32_t block);
   void UnlinkChild(int32_t block);
   void LinkWhole(int32_t block);
@@ -167,10 +190,13 @@ class PrefixCache {
   const EvictionPolicy policy_;
   CacheRoots roots_;
   ReuseClasses classes_;
-  EvictionQueue evictable_;           // the leaves that nobody holds
-  std::vector<ChainHash> hashes_;     // of a prompt; kept for its capacity
-  base::HugeVector<Node> nodes_;      // by block
-  base::HugeVector<int32_t> tokens_;  // [num_blocks, block_size]
+  EvictionQueue evictable_;             // the leaves that nobody holds
+  std::vector<ChainHash> hashes_;       // of a prompt; kept for its capacity
+  base::HugeVector<Node> nodes_;        // by block
+  base::HugeVector<Kin> kin_;           // by block
+  base::HugeVector<int32_t> tokens_;    // [num_blocks, block_size]
+  std::vector<int32_t> first_of_root_;  // by root; grows with the roots
+  int64_t num_beginnings_ = 0;
   int32_t next_to_sweep_ = 0;
   int32_t num_to_sweep_ = 0;
   size_t mask_ = 0;  // buckets - 1

@@ -83,6 +83,20 @@ int64_t FakeEngine::num_running() const {
   return static_cast<int64_t>(running_.size());
 }
 
+void FakeEngine::GetCacheMap(engine::CacheMapDone done) {
+  std::shared_ptr<const engine::CacheMap> map;
+  {
+    base::MutexLock lock(mu_);
+    map = cache_map_;
+  }
+  std::move(done)(std::move(map));
+}
+
+void FakeEngine::SetCacheMap(engine::CacheMap map) {
+  base::MutexLock lock(mu_);
+  cache_map_ = std::make_shared<const engine::CacheMap>(std::move(map));
+}
+
 engine::GenerateParams FakeEngine::last_params() const {
   base::MutexLock lock(mu_);
   return last_params_;

@@ -84,6 +84,9 @@ class FakeEngine : public engine::Engine {
   static constexpr int64_t kFlushedBlocks = 7;
   // Calls `done` with kFlushedBlocks immediately, on the caller's thread.
   void FlushPrefixCache(engine::FlushDone done) override { std::move(done)(kFlushedBlocks); }
+  // Gives `done` an empty picture, or the one that SetCacheMap gave, on the caller's thread.
+  void GetCacheMap(engine::CacheMapDone done) override;
+  void SetCacheMap(engine::CacheMap map);
   void StartDrain() override;
   absl::Status WaitIdle(absl::Duration timeout) override;
   void FailAll(const absl::Status&) override {}
@@ -118,6 +121,8 @@ class FakeEngine : public engine::Engine {
   std::vector<std::function<void()>> work_ ABSL_GUARDED_BY(mu_);
   engine::GenerateParams last_params_ ABSL_GUARDED_BY(mu_);
   engine::Liveness liveness_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const engine::CacheMap> cache_map_ ABSL_GUARDED_BY(mu_) =
+      std::make_shared<const engine::CacheMap>();
   engine::TenantUsages tenant_usages_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;  // declared last, because it uses the other members
 };
