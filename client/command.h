@@ -37,6 +37,7 @@ int RunTokenize(const Args& args, Interrupt& interrupt);
 int RunModels(const Args& args, Interrupt& interrupt);
 int RunStats(const Args& args, Interrupt& interrupt);
 int RunTenants(const Args& args, Interrupt& interrupt);
+int RunCache(const Args& args, Interrupt& interrupt);
 int RunTop(const Args& args, Interrupt& interrupt);
 int RunHealth(const Args& args, Interrupt& interrupt);
 int RunBench(const Args& args, Interrupt& interrupt);

@@ -339,6 +339,11 @@ absl::Status Connection::GetServerInfo(const v1::GetServerInfoRequest& request,
   return impl_->Call(*impl_->control, &v1::ControlService::Stub::GetServerInfo, request, response);
 }
 
+absl::Status Connection::GetCacheMap(const v1::GetCacheMapRequest& request,
+                                     v1::GetCacheMapResponse* response) {
+  return impl_->Call(*impl_->control, &v1::ControlService::Stub::GetCacheMap, request, response);
+}
+
 absl::Status Connection::GetStats(const v1::GetStatsRequest& request,
                                   v1::GetStatsResponse* response) {
   return impl_->Call(*impl_->control, &v1::ControlService::Stub::GetStats, request, response);

@@ -80,6 +80,8 @@ class Connection {
   absl::Status GetServerInfo(const v1::GetServerInfoRequest& request,
                              v1::GetServerInfoResponse* response);
   absl::Status GetStats(const v1::GetStatsRequest& request, v1::GetStatsResponse* response);
+  absl::Status GetCacheMap(const v1::GetCacheMapRequest& request,
+                           v1::GetCacheMapResponse* response);
   absl::Status GetQuota(const v1::GetQuotaRequest& request, v1::Tenant* response);
   absl::Status ListTenants(const v1::ListTenantsRequest& request,
                            v1::ListTenantsResponse* response);

@@ -31,6 +31,7 @@ constexpr Command kCommands[] = {
     {"tokenize", "turn text into tokens, and tokens into text", RunTokenize},
     {"models", "show the models that are served", RunModels},
     {"stats", "show load and totals, once or with --watch", RunStats},
+    {"cache", "show the blocks of the KV cache, and the prefix tree", RunCache},
     {"top", "watch load, KV blocks and tenants on one screen", RunTop},
     {"tenants", "show the limits of tenants, and what they have used", RunTenants},
     {"health", "ask whether the server takes requests", RunHealth},

@@ -41,6 +41,14 @@ absl::StatusOr<TopLook> Look(Connection& connection) {
   RETURN_IF_ERROR(connection.GetServerInfo({}, &look.info));
   RETURN_IF_ERROR(connection.GetStats({}, &look.stats));
   RETURN_IF_ERROR(connection.ListTenants({}, &look.tenants));
+  v1::GetCacheMapRequest request;
+  request.set_cells(1);
+  request.set_max_nodes(0);
+  const absl::Status status = connection.GetCacheMap(request, &look.cache);
+  // A server that is busy, or older than this, has a screen without prefixes.
+  if (!absl::IsResourceExhausted(status) && !absl::IsUnimplemented(status)) {
+    RETURN_IF_ERROR(status);
+  }
   return look;
 }
 
@@ -90,8 +98,8 @@ int RunTop(const Args& args, Interrupt& interrupt) {
   TopFlags given;
   base::FlagSet flags(
       "quire top [flags]",
-      "Shows a server's load on one screen until Ctrl-C: tokens a second, KV blocks "
-      "and tenants. Needs the role operator.");
+      "Shows a server's load on one screen until Ctrl-C: tokens a second, KV blocks, "
+      "named prefixes with their users, and tenants. Needs the role operator.");
   flags.Section("Watching");
   flags.Add("interval", "TIME", "time between two screens (default 1s)", &given.interval);
   flags.Add("count", "N", "end after N screens", &given.count);

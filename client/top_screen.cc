@@ -68,6 +68,45 @@ std::string LimitOf(bool is_limited, double left, uint32_t limit) {
   return is_limited ? absl::StrCat(Short(left), "/", Short(limit)) : "-";
 }
 
+// Returns how long a prefix lasts: "59s", "42m", "3h05m".
+std::string LeftOf(double seconds) {
+  const auto left = static_cast<int64_t>(std::clamp(seconds, 0.0, 1e6));
+  if (left < 60) return absl::StrCat(left, "s");
+  if (left < 3600) return absl::StrCat(left / 60, "m");
+  return absl::StrFormat("%dh%02dm", left / 3600, left % 3600 / 60);
+}
+
+std::string TenantName(const std::string& name) {
+  return name.empty() ? "(all callers)" : ForTerminal(name);
+}
+
+// Adds the prefixes that saved most tokens, in no more than half of the screen.
+void AddPrefixes(const v1::GetCacheMapResponse& cache, const ScreenSize& size,
+                 std::vector<std::string>& lines) {
+  if (cache.prefixes_size() == 0) return;
+  lines.emplace_back();
+  constexpr int kUsers = 24;
+  lines.push_back(absl::StrFormat("%-20s %-12s %7s %6s %6s  %s EXPIRES", "PREFIX", "TENANT",
+                                  "TOKENS", "HITS", "SAVED", Padded("USERS", kUsers)));
+  const int most = std::min(cache.prefixes_size(), std::max(3, size.rows / 2 - 3));
+  for (int i = 0; i < most; ++i) {
+    const v1::CachePrefix& prefix = cache.prefixes(i);
+    std::string users;
+    for (const v1::CacheUser& user : prefix.users()) {
+      absl::StrAppend(&users, users.empty() ? "" : ", ", TenantName(user.tenant()), " ",
+                      user.num_sequences());
+    }
+    const std::string name =
+        ForTerminal(prefix.display_name().empty() ? prefix.name() : prefix.display_name());
+    lines.push_back(absl::StrCat(Padded(name, 20), " ", Padded(TenantName(prefix.tenant()), 12),
+                                 absl::StrFormat(" %7s %6s %6s  ", Short(prefix.num_tokens()),
+                                                 Short(static_cast<double>(prefix.hits())),
+                                                 Short(static_cast<double>(prefix.saved_tokens()))),
+                                 Padded(users.empty() ? "-" : users, kUsers), " ",
+                                 LeftOf(prefix.expires_in_seconds())));
+  }
+}
+
 }  // namespace
 
 std::string TopScreen::Draw(const TopLook& look, double seconds, const ScreenSize& size) {
@@ -96,14 +135,21 @@ std::string TopScreen::Draw(const TopLook& look, double seconds, const ScreenSiz
   const int left = std::max(0, size.columns - static_cast<int>(line.size()));
   lines.push_back(line + Sparkline(rates_, static_cast<size_t>(left)));
   const v1::BlockStats& blocks = now.blocks();
+  const uint64_t pinned = std::min(blocks.pinned(), blocks.held());
+  const uint64_t shared = look.cache.cells_size() == 1 ? look.cache.cells(0).shared() : 0;
   const std::string shares = absl::StrFormat(
-      "  held %.0f%%  cached %.0f%%  free %.0f%%  of %s", Percent(blocks.held(), blocks.total()),
+      "  held %.0f%%  pinned %.0f%%  cached %.0f%%  free %.0f%%  of %s%s",
+      Percent(blocks.held() - pinned, blocks.total()), Percent(pinned, blocks.total()),
       Percent(blocks.cached(), blocks.total()), Percent(blocks.free(), blocks.total()),
-      Short(blocks.total()));
+      Short(blocks.total()),
+      shared > 0 ? absl::StrFormat("  shared %.0f%%", Percent(shared, blocks.total())) : "");
   constexpr int kLabel = 10;
   lines.push_back(
       absl::StrCat("blocks    ",
-                   Bar({{"█", blocks.held()}, {"▒", blocks.cached()}, {"░", blocks.free()}},
+                   Bar({{"█", blocks.held() - pinned},
+                        {"▓", pinned},
+                        {"▒", blocks.cached()},
+                        {"░", blocks.free()}},
                        std::max(8, size.columns - kLabel - static_cast<int>(shares.size()))),
                    shares));
   lines.push_back(absl::StrFormat(
@@ -112,6 +158,7 @@ std::string TopScreen::Draw(const TopLook& look, double seconds, const ScreenSiz
       Short(static_cast<double>(tokens.prompt_computed())),
       Short(static_cast<double>(tokens.prompt_cached())), now.sequences().preemptions(),
       now.sequences().requests_rejected()));
+  AddPrefixes(look.cache, size, lines);
   if (look.tenants.tenants_size() > 0) {
     lines.emplace_back();
     lines.push_back(absl::StrFormat("%-24s %5s %12s %12s %9s %9s %8s", "TENANT", "OPEN",
@@ -122,8 +169,7 @@ std::string TopScreen::Draw(const TopLook& look, double seconds, const ScreenSiz
       return a->served_tokens() > b->served_tokens();
     });
     for (const v1::Tenant* tenant : tenants) {
-      const std::string name = Padded(
-          tenant->name().empty() ? "(all callers)" : ForTerminal(tenant->name()), 24);
+      const std::string name = Padded(TenantName(tenant->name()), 24);
       lines.push_back(absl::StrCat(
           name, absl::StrFormat(" %5d %12s %12s %9s %9s %8s", tenant->num_requests(),
                                 LimitOf(tenant->has_requests_left(), tenant->requests_left(),

@@ -17,6 +17,7 @@ struct TopLook {
   v1::GetServerInfoResponse info;
   v1::GetStatsResponse stats;
   v1::ListTenantsResponse tenants;
+  v1::GetCacheMapResponse cache;  // its prefixes, and one cell
 };
 
 struct ScreenSize {

@@ -27,6 +27,7 @@
 #include "server/config/tls_files.h"
 #include "server/door/door.h"
 #include "server/gpu/gpu_watch.h"
+#include "server/grpc/cache_map_conversion.h"
 #include "server/grpc/grpc_server.h"
 #include "server/grpc/library_logs.h"
 #include "server/health/health.h"
@@ -47,7 +48,8 @@ using base::LogLevel;
 
 constexpr absl::Duration kLastWords = absl::Seconds(1);  // for short RPCs to end before the stop
 constexpr absl::Duration kLastBytes = absl::Milliseconds(200);  // for the door to send them
-constexpr absl::Duration kCallTimeout = absl::Seconds(3);       // for the server's calls to itself
+constexpr std::chrono::seconds kCacheMapPatience{2};       // for the step thread to make a picture
+constexpr absl::Duration kCallTimeout = absl::Seconds(3);  // for the server's calls to itself
 
 absl::Status CheckAddresses(const ServerConfig& config) {
   for (const std::string& text : {config.listen, config.control_listen, config.admin_listen}) {
@@ -244,6 +246,7 @@ absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credent
   std::unique_ptr<GpuWatch> gpu;  // set before `health` has the engine
   Health health(config.watchdog_timeout, egress);
   std::atomic<bool> leaving = false;
+  std::atomic<engine::Engine*> engine_of_page = nullptr;
   std::unique_ptr<AdminServer> admin;
   if (!config.admin_listen.empty()) {
     // The admin server starts before the model is loaded, so that probes see a live process that is
@@ -265,6 +268,19 @@ absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credent
                                                 served_tls.not_after(),
                                                 gpu ? std::optional(gpu->readings()) : std::nullopt)
                                     .Text();
+                 },
+             .cache =
+                 [&] {
+                   engine::Engine* e = engine_of_page.load();
+                   return e == nullptr ? std::string() : CacheMapJson(*e, kCacheMapPatience);
+                 },
+             .is_operator =
+                 [&](const std::optional<std::string>& authorization) {
+                   // Without a file of callers, all callers are operators; this port shows none.
+                   if (config.auth_token_file.empty() || !authorization) return false;
+                   const auto caller =
+                       credentials.identities->Get()->Authenticate(*authorization, "");
+                   return caller.ok() && (*caller)->is_operator;
                  }}));
   }
   engine::EngineConfig engine_config = config.engine;
@@ -285,6 +301,7 @@ absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credent
   const FreeMemoryReturner memory_returner;
   signals.StartServing();
   health.SetEngine(engine.get());
+  engine_of_page = engine.get();
   ASSIGN_OR_RETURN(const ListenerProbe probe, MakeListenerProbe(config, *server));
   HealthWatch watch(
       health, [&] { return probe.Call(kCallTimeout); },

@@ -1,5 +1,5 @@
 // ControlService: queries about the server, and the commands Abort, Drain and FlushPrefixCache. All
-// handlers answer before they return, except that of FlushPrefixCache.
+// handlers answer before they return, except those of FlushPrefixCache and GetCacheMap.
 
 #include <memory>
 #include <optional>
@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "quire/v1/control_service.grpc.pb.h"
+#include "server/grpc/cache_map_conversion.h"
 #include "server/grpc/proto_conversion.h"
 #include "server/grpc/rpc_context.h"
 #include "server/grpc/unary_call.h"
@@ -19,7 +20,8 @@ template <typename Base>
 using RawQueries = v1::ControlService::WithRawCallbackMethod_ListModels<
     v1::ControlService::WithRawCallbackMethod_GetModelInfo<
         v1::ControlService::WithRawCallbackMethod_GetServerInfo<
-            v1::ControlService::WithRawCallbackMethod_GetStats<Base>>>>;
+            v1::ControlService::WithRawCallbackMethod_GetStats<
+                v1::ControlService::WithRawCallbackMethod_GetCacheMap<Base>>>>>;
 using RawControlService = RawQueries<
     v1::ControlService::WithRawCallbackMethod_Abort<v1::ControlService::WithRawCallbackMethod_Drain<
         v1::ControlService::WithRawCallbackMethod_FlushPrefixCache<v1::ControlService::Service>>>>;
@@ -126,6 +128,30 @@ class ControlService final : public RawControlService {
           SerializeMessage(answer, *response);
         }
         EndCall(parts_, call, num_freed.status());
+      });
+    });
+    return call.reactor;
+  }
+
+  // The step thread makes the picture, and the egress thread sends it.
+  grpc::ServerUnaryReactor* GetCacheMap(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override {
+    UnaryCall call(*context, Rpc::kGetCacheMap);
+    v1::GetCacheMapRequest message;
+    absl::Status status = ReadCall(parts_, *request, call, message);
+    if (status.ok()) status = CheckOperator(parts_.trusts_place, *call.caller);
+    const absl::StatusOr<CacheMapLimits> limits = FromProto(message);
+    if (status.ok()) status = limits.status();
+    if (!status.ok()) return EndCall(parts_, call, status);
+    using Map = absl::StatusOr<std::shared_ptr<const engine::CacheMap>>;
+    parts_.engine.GetCacheMap([this, call, response, limits = *limits](Map map) {
+      parts_.egress.Post([this, call, response, limits, map = std::move(map)] {
+        if (map.ok()) {
+          SerializeMessage(ToProto(**map, parts_.engine, AllPrefixes(parts_.engine), limits),
+                           *response);
+        }
+        EndCall(parts_, call, map.status());
       });
     });
     return call.reactor;

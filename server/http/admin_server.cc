@@ -17,6 +17,7 @@
 
 #include "base/status_macros.h"
 #include "server/http/background_text.h"
+#include "server/http/cache_page.h"
 #include "server/http/http_connection.h"
 
 namespace quire::server {
@@ -25,6 +26,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kPlainText = "text/plain; charset=utf-8";
+constexpr std::string_view kHtml = "text/html; charset=utf-8";
+constexpr std::string_view kJson = "application/json";
 constexpr std::string_view kPrometheusText = "text/plain; version=0.0.4; charset=utf-8";
 constexpr size_t kMaxConnections = 512;
 constexpr int kMaxAcceptsATurn = 64;            // before the open connections have their turn
@@ -53,7 +56,8 @@ class AdminServer::Loop {
  private:
   struct Connection {
     HttpConnection http;
-    int64_t text = 0;  // number of the metrics text that this connection waits for
+    const BackgroundText* maker = nullptr;  // of the text that this connection waits for
+    int64_t text = 0;                       // the text's number
   };
 
   void Run();
@@ -63,7 +67,9 @@ class AdminServer::Loop {
   void Advance(Connection& connection);
   void Answer(Connection& connection);
   void AnswerProbe(HttpConnection& http, const std::function<std::string()>& why_not);
-  void AnswerMetrics();
+  void AnswerMade(BackgroundText& maker, std::string_view content_type);
+  // Returns the status that refuses the cache's data; 0 if the client may see it.
+  int WhyNotCache(const HttpHead& head) const;
   void AcceptAll();
   // Returns an accepted socket, or none when no connection waits or no descriptor is free.
   base::UniqueFd Accept();
@@ -78,6 +84,7 @@ class AdminServer::Loop {
   std::atomic<bool> stopping_ = false;
   Wakeup wakeup_;
   BackgroundText metrics_{handlers_.metrics, wakeup_};
+  BackgroundText cache_{handlers_.cache, wakeup_};
 
   // Used by the thread only.
   std::list<Connection> connections_;  // oldest first
@@ -96,7 +103,8 @@ void AdminServer::Loop::Run() {
     for (size_t i = 1; i < ready.size(); ++i, ++connection) {
       if (ready[i]) Advance(*connection);
     }
-    AnswerMetrics();
+    AnswerMade(metrics_, kPrometheusText);
+    AnswerMade(cache_, kJson);
     DropEnded();
     if (ready[0]) AcceptAll();
   }
@@ -134,11 +142,23 @@ void AdminServer::Loop::Answer(Connection& connection) {
   }
   if (head.path == "/livez") return AnswerProbe(http, handlers_.why_not_live);
   if (head.path == "/readyz") return AnswerProbe(http, handlers_.why_not_ready);
-  if (head.path == "/metrics") {
-    connection.text = metrics_.Ask();
-    return;
+  const auto ask = [&](BackgroundText& maker) {
+    connection.maker = &maker;
+    connection.text = maker.Ask();
+  };
+  if (head.path == "/metrics") return ask(metrics_);
+  if (head.path == "/debug/cache") {
+    return http.Answer(200, kHtml, CachePage(), now_, CachePageHeaders());
   }
-  http.Answer(404, kPlainText, "want /livez, /readyz or /metrics\n", now_);
+  if (head.path == "/debug/cache.json") {
+    const int status = WhyNotCache(head);
+    if (status == 0) return ask(cache_);
+    return http.Answer(status, kPlainText,
+                       status == 401 ? "want the bearer token of an operator\n"
+                                     : "want a Host of loopback, such as 127.0.0.1\n",
+                       now_);
+  }
+  http.Answer(404, kPlainText, "want /livez, /readyz, /metrics or /debug/cache\n", now_);
 }
 
 void AdminServer::Loop::AnswerProbe(HttpConnection& http,
@@ -147,17 +167,25 @@ void AdminServer::Loop::AnswerProbe(HttpConnection& http,
   http.Answer(why.empty() ? 200 : 503, kPlainText, why.empty() ? "ok\n" : why + "\n", now_);
 }
 
-void AdminServer::Loop::AnswerMetrics() {
-  const auto made = metrics_.Take();
+int AdminServer::Loop::WhyNotCache(const HttpHead& head) const {
+  if (!IsLoopback(address_)) return handlers_.is_operator(head.authorization) ? 0 : 401;
+  std::string_view host = head.host;
+  const size_t port = host.rfind(':');
+  if (port != std::string_view::npos && !host.ends_with(']')) host = host.substr(0, port);
+  return host == "localhost" || host == "127.0.0.1" || host == "[::1]" ? 0 : 403;
+}
+
+void AdminServer::Loop::AnswerMade(BackgroundText& maker, std::string_view content_type) {
+  const auto made = maker.Take();
   if (!made) return;
   const auto& [number, text] = *made;
   for (Connection& connection : connections_) {
-    if (connection.text == 0 || connection.text > number) continue;
-    connection.text = 0;
+    if (connection.maker != &maker || connection.text > number) continue;
+    connection.maker = nullptr;
     if (text.empty()) {
       connection.http.Answer(503, kPlainText, "not ready\n", now_);
     } else {
-      connection.http.Answer(200, kPrometheusText, text, now_);
+      connection.http.Answer(200, content_type, text, now_);
     }
   }
 }

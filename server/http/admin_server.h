@@ -1,6 +1,6 @@
 #pragma once
 
-// Plain HTTP for probes and Prometheus: /livez, /readyz, /metrics.
+// Plain HTTP for probes, Prometheus and people: /livez, /readyz, /metrics, /debug/cache.
 //
 // One thread polls all connections, and no connection can occupy the thread for long. A request
 // that is not whole after two seconds is dropped. When there are too many connections, the oldest
@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -23,6 +24,13 @@ struct AdminHandlers {
   std::function<std::string()> why_not_live;   // empty: /livez answers 200; else 503 and this text
   std::function<std::string()> why_not_ready;  // the same for /readyz
   std::function<std::string()> metrics;        // empty: /metrics answers 503, nothing measured yet
+  // The data of /debug/cache, as JSON. Empty: 503. A separate thread calls it, which may wait.
+  std::function<std::string()> cache = [] { return std::string(); };
+  // Says who may see that data. On loopback everybody may who asks for a name of loopback, so that
+  // no page of another site reaches it by a name of its own. Elsewhere `is_operator` decides, by
+  // the field Authorization.
+  std::function<bool(const std::optional<std::string>& authorization)> is_operator =
+      [](const auto&) { return false; };
 };
 
 class AdminServer {

@@ -48,9 +48,9 @@ bool HttpConnection::Read() {
 }
 
 void HttpConnection::Answer(int status, std::string_view content_type, std::string_view body,
-                            Time now) {
+                            Time now, std::string_view more_headers) {
   if (state_ != State::kWaiting) return;
-  answer_ = MakeHttpAnswer(status, content_type, body, head_.is_head);
+  answer_ = MakeHttpAnswer(status, content_type, body, head_.is_head, more_headers);
   state_ = State::kWriting;
   deadline_ = now + kAnswerTime;
   Write(now);

@@ -35,7 +35,8 @@ class HttpConnection {
   // waits for Answer.
   bool Advance(Time now);
   const HttpHead& head() const { return head_; }
-  void Answer(int status, std::string_view content_type, std::string_view body, Time now);
+  void Answer(int status, std::string_view content_type, std::string_view body, Time now,
+              std::string_view more_headers = "");
 
  private:
   // kLingering: the answer is written, and the client has not closed its end yet. Closing our end

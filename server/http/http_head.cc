@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "base/strings.h"
@@ -44,12 +46,30 @@ bool AreFields(std::string_view lines) {
   return true;
 }
 
+// Returns the value of the first field with this name, which is in lower case.
+std::optional<std::string> FieldOf(std::string_view lines, std::string_view name) {
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find(kNewline));
+    const size_t colon = line.find(':');
+    const std::string_view value = line.substr(colon + 1);
+    if (absl::EqualsIgnoreCase(base::ToAbsl(line.substr(0, colon)), base::ToAbsl(name))) {
+      return std::string(absl::StripAsciiWhitespace(base::ToAbsl(value)));
+    }
+    lines.remove_prefix(std::min(line.size() + kNewline.size(), lines.size()));
+  }
+  return std::nullopt;
+}
+
 const char* Reason(int status) {
   switch (status) {
     case 200:
       return "OK";
     case 400:
       return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -89,21 +109,22 @@ HttpHead ParseHttpHead(std::string_view bytes) {
   if (!target.starts_with('/') || target.find_first_of(" \t") != std::string_view::npos) {
     return refuse(400);
   }
-  if (!AreFields(head.substr(std::min(line.size() + kNewline.size(), head.size())))) {
-    return refuse(400);
-  }
+  const std::string_view fields = head.substr(std::min(line.size() + kNewline.size(), head.size()));
+  if (!AreFields(fields)) return refuse(400);
   return {.complete = true,
           .path = std::string(target.substr(0, target.find('?'))),
-          .is_head = method == "HEAD"};
+          .is_head = method == "HEAD",
+          .authorization = FieldOf(fields, "authorization"),
+          .host = FieldOf(fields, "host").value_or("")};
 }
 
 std::string MakeHttpAnswer(int status, std::string_view content_type, std::string_view body,
-                           bool is_head) {
+                           bool is_head, std::string_view more_headers) {
   std::string answer = absl::StrCat("HTTP/1.1 ", status, " ", Reason(status), "\r\n");
   if (status == 405) absl::StrAppend(&answer, "Allow: GET, HEAD\r\n");
-  absl::StrAppend(&answer, "Content-Type: ", base::ToAbsl(content_type),
-                  "\r\nContent-Length: ", body.size(),
-                  "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
+  absl::StrAppend(
+      &answer, "Content-Type: ", base::ToAbsl(content_type), "\r\nContent-Length: ", body.size(),
+      "\r\nCache-Control: no-store\r\nConnection: close\r\n", base::ToAbsl(more_headers), "\r\n");
   if (!is_head) answer += body;
   return answer;
 }

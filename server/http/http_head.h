@@ -4,6 +4,7 @@
 // no body.
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,13 +17,17 @@ struct HttpHead {
   int error = 0;          // the status that refuses the request; 0 if it is accepted
   std::string path;       // without its query
   bool is_head = false;   // HEAD: the answer is sent without its body
+  // The first header field of each of these names.
+  std::optional<std::string> authorization;
+  std::string host;
 };
 
 // Parses `bytes`, which are all that the client has sent so far. Ignores bytes after the head.
 HttpHead ParseHttpHead(std::string_view bytes);
 
-// Returns a whole answer. The answer says that the connection is closed after it.
+// Returns a whole answer. The answer says that the connection is closed after it. Each line of
+// `more_headers` ends with CR LF.
 std::string MakeHttpAnswer(int status, std::string_view content_type, std::string_view body,
-                           bool is_head);
+                           bool is_head, std::string_view more_headers = "");
 
 }  // namespace quire::server

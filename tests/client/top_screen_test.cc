@@ -57,8 +57,8 @@ TEST(TopScreenTest, RatesAreThoseSinceTheLookBefore) {
 TEST(TopScreenTest, TheBarIsSharedOutAsTheBlocksAre) {
   TopScreen screen;
   TopLook look = ALook();
-  EXPECT_EQ(Lines(screen.Draw(look, 0, {.columns = 72, .rows = 24}))[2],
-            "blocks    ████████▒▒▒▒▒▒░░░░░░  held 41%  cached 30%  free 29%  of 1.00k");
+  EXPECT_EQ(Lines(screen.Draw(look, 0, {.columns = 83, .rows = 24}))[2],
+            "blocks    ████████▒▒▒▒▒▒░░░░░░  held 41%  pinned 0%  cached 30%  free 29%  of 1.00k");
   look.stats.mutable_blocks()->set_held(1);
   look.stats.mutable_blocks()->set_cached(0);
   look.stats.mutable_blocks()->set_free(999);
@@ -66,11 +66,38 @@ TEST(TopScreenTest, TheBarIsSharedOutAsTheBlocksAre) {
               StartsWith("blocks    █░░░"));
 }
 
+TEST(TopScreenTest, PrefixesHaveTheirUsersAndEnd) {
+  TopScreen screen;
+  TopLook look = ALook();
+  look.stats.mutable_blocks()->set_pinned(170);
+  v1::CachePrefix& prefix = *look.cache.add_prefixes();
+  prefix.set_name("prefixes/x");
+  prefix.set_display_name("support\x1b[2J\nprompt");
+  prefix.set_tenant("acme");
+  prefix.set_num_tokens(2048);
+  prefix.set_hits(912);
+  prefix.set_saved_tokens(1'860'000);
+  prefix.set_expires_in_seconds(42 * 60 + 5);
+  for (const char* tenant : {"acme", ""}) {
+    v1::CacheUser& user = *prefix.add_users();
+    user.set_tenant(tenant);
+    user.set_num_sequences(9);
+  }
+  const std::vector<std::string> lines = Lines(screen.Draw(look, 0, {.columns = 100, .rows = 24}));
+  EXPECT_THAT(lines[2], HasSubstr("  held 24%  pinned 17%  cached 30%  free 29%  of 1.00k"));
+  EXPECT_EQ(
+      lines[6],
+      "support?[2J?prompt   acme           2.05k    912  1.86M  acme 9, (all callers) 9  42m");
+}
+
 TEST(TopScreenTest, NoScreenIsLargerThanTheTerminal) {
   for (const int columns : {1, 20, 80, 300}) {
     for (const int rows : {0, 1, 5, 24}) {
       TopScreen screen;
       TopLook look = ALook();
+      for (int i = 0; i < 50; ++i) {
+        look.cache.add_prefixes()->set_display_name(std::string(100, 'y'));
+      }
       for (int i = 0; i < 50; ++i) look.tenants.add_tenants()->set_name(std::string(100, 'x'));
       for (int i = 0; i < 100; ++i) {
         look.stats.mutable_tokens()->set_generated(1000u + 10u * static_cast<uint32_t>(i));

@@ -870,3 +870,29 @@ drop("SessionNotPinned", "a pinned session is only cached between its turns",
      "if (cause == EndCause::kFinished) PinSession(state);")
 bug("OldPinStays", "a session keeps the pin of the turn before", "if (blocks_.IsPinned(pin->id)) blocks_.Unpin(pin->id);",
     "if (BUG && blocks_.IsPinned(pin->id)) return;\n  if (blocks_.IsPinned(pin->id)) blocks_.Unpin(pin->id);")
+
+# --- Pictures of the cache.
+
+bug, drop = source("engine/kv/block_pool.cc", "kv_test:*CacheMap*:*BlockPool*")
+drop("CellKeepsFreed", "a freed block still counts as cached in its cell", ("if (b.listed) {", "Count(b, -1);"))
+bug("CellCountsTwice", "a pinned block is counted twice in its cell", "cell.pinned += block.pin_refs > 0 ? by : 0;",
+    "cell.pinned += (BUG ? block.pin_refs : block.pin_refs > 0) ? (BUG ? 2 : 1) * by : 0;")
+bug, drop = source("engine/kv/cache_walk.cc", "kv_test:*CacheMap*")
+drop("BeginningsUncounted", "trees that are left out are counted wrong", "++num_beginnings_;")
+bug("WalkUnbounded", "a picture has any number of nodes", "return std::ssize(nodes_) >= kMostMapNodes",
+    "return !BUG && std::ssize(nodes_) >= kMostMapNodes")
+bug("WalkOfGoneBlocks", "a walk goes on in blocks that are gone", "if (!IsThere(branch.block, branch.generation)) return;",
+    "if (!BUG && !IsThere(branch.block, branch.generation)) return;")
+bug("PrefixTreesApart", "what follows a prefix is not shown under it", "branch.parent = node->second;",
+    "branch.parent = BUG ? -1 : node->second;")
+bug, drop = source("engine/step_loop.cc", "prefix_test:CachePictureTest.*")
+bug("PictureEachTime", "each question makes a new picture", "if (map_ != nullptr && now - map_time_ < kMapAge)",
+    "if (!BUG && map_ != nullptr && now - map_time_ < kMapAge)")
+bug, drop = source("server/grpc/cache_map_conversion.cc", "server_test:CacheMapConversionTest.*")
+bug("CacheJsonUnbounded", "the picture's JSON has any size", "if (json.size() <= kMostCacheJsonBytes) return json;",
+    "if (BUG || json.size() <= kMostCacheJsonBytes) return json;")
+bug, drop = source("server/http/admin_server.cc", "server_test:AdminServerTest.*")
+bug("CacheForAnyHost", "another site's name leads to the cache's data", 'return host == "localhost" ||',
+    'return BUG || host == "localhost" ||')
+bug("CacheForAnyCaller", "any caller sees the cache's data", "handlers_.is_operator(head.authorization) ? 0 : 401",
+    "BUG || handlers_.is_operator(head.authorization) ? 0 : 401")

@@ -61,8 +61,7 @@ TEST_F(CachePictureTest, IsMadeForThoseWhoAskAndAtMostEvery250Ms) {
 TEST_F(CachePictureTest, ALargeTreeTakesSeveralSteps) {
   for (int i = 0; i < 40; ++i) {
     auto sink = std::make_shared<testing::CollectingSink>();
-    const auto handle =
-        engine_->Submit(testing::GreedyParams(testing::RandomIds(400, i), 2), sink);
+    const auto handle = engine_->Submit(testing::GreedyParams(testing::RandomIds(400, i), 2), sink);
     ASSERT_TRUE(handle.ok());
     RunUntilIdle();
   }

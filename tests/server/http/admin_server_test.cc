@@ -31,6 +31,7 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr std::chrono::seconds kPatience(20);  // a limit for steps that take milliseconds
@@ -80,7 +81,8 @@ class AdminServerTest : public ::testing::Test {
     auto server = AdminServer::Start({.host = "127.0.0.1"},
                                      {.why_not_live = [this] { return live_ ? "" : "it\nhangs"; },
                                       .why_not_ready = [this] { return ready_ ? "" : "it loads"; },
-                                      .metrics = [this] { return metrics_(); }});
+                                      .metrics = [this] { return metrics_(); },
+                                      .cache = [] { return "{}"; }});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     port_ = ParseListenAddress(server_->address())->port;
@@ -120,6 +122,47 @@ TEST_F(AdminServerTest, MetricsComeAsPrometheusReadsThem) {
   EXPECT_THAT(answer, EndsWith("\r\n\r\na_metric 1\n"));
   metrics_ = [] { return ""; };
   EXPECT_THAT(Get("/metrics"), StartsWith("HTTP/1.1 503 "));
+}
+
+TEST_F(AdminServerTest, ThePageRunsOnlyItsOwnScript) {
+  const std::string page = Get("/debug/cache");
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(page, HasSubstr("Content-Type: text/html; charset=utf-8\r\n"));
+  EXPECT_THAT(page, HasSubstr("Content-Security-Policy: default-src 'none'; script-src 'sha256-"));
+  for (const char* unsafe : {"innerHTML", "document.write", "eval(", "http://", "https://",
+                             "unsafe-inline", " src=", "onclick"}) {
+    EXPECT_THAT(page, Not(HasSubstr(unsafe)));
+  }
+}
+
+TEST_F(AdminServerTest, TheCachesDataIsForHostsOfLoopback) {
+  const auto get = [&](const std::string& host) {
+    return Ask("GET /debug/cache.json HTTP/1.1\r\nhOsT:  " + host + "\r\n\r\n");
+  };
+  for (const char* host : {"localhost", "127.0.0.1:8101", "[::1]:8101", "[::1]", "localhost:1"}) {
+    EXPECT_THAT(get(host), EndsWith("\r\n\r\n{}")) << host;
+  }
+  for (const char* host : {"", "evil.example", "localhost.evil.example:8101", "127.0.0.1.x", ":"}) {
+    EXPECT_THAT(get(host), StartsWith("HTTP/1.1 403 ")) << host;
+  }
+}
+
+TEST_F(AdminServerTest, ElsewhereTheCachesDataIsForOperators) {
+  auto server =
+      AdminServer::Start({.host = "0.0.0.0"},
+                         {.why_not_live = [] { return ""; },
+                          .why_not_ready = [] { return ""; },
+                          .metrics = [] { return ""; },
+                          .cache = [] { return "{}"; },
+                          .is_operator = [](const auto& given) { return given == "Bearer ops"; }});
+  ASSERT_TRUE(server.ok()) << server.status();
+  port_ = ParseListenAddress((*server)->address())->port;
+  const auto get = [&](const std::string& field) {
+    return Ask("GET /debug/cache.json HTTP/1.1\r\nHost: localhost\r\n" + field + "\r\n");
+  };
+  EXPECT_THAT(get(""), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(get("Authorization: Bearer x\r\n"), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(get("authorization: Bearer ops\r\n"), EndsWith("\r\n\r\n{}"));
 }
 
 TEST_F(AdminServerTest, AnswersWhatItDoesNotTakeToo) {
