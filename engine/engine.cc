@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -141,9 +142,11 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   const ServerInfo& server_info() const override { return parts_.server_info; }
   Stats stats() const override;
   TenantUsage tenant_usage(std::string_view tenant, const TenantLimits& limits) const override {
-    return meters_.Get(tenant, limits, parts_.clock->Now());
+    TenantUsage usage = meters_.Get(tenant, limits, parts_.clock->Now());
+    usage.charged_blocks = loop_.charges().Charged(tenant);
+    return usage;
   }
-  TenantUsages tenant_usages() const override { return meters_.GetAll(parts_.clock->Now()); }
+  TenantUsages tenant_usages() const override;
   Liveness liveness() const override;
   void StartDrain() override { tickets_.StartDrain(); }
   void FlushPrefixCache(FlushDone done) override {
@@ -475,6 +478,19 @@ Stats EngineImpl::stats() const {
     stats.finished_by_reason[i] = metrics_.finished_by_reason[i].value();
   }
   return stats;
+}
+
+TenantUsages EngineImpl::tenant_usages() const {
+  TenantUsages all = meters_.GetAll(parts_.clock->Now());
+  const std::map<std::string, double> charged = loop_.charges().AllCharged();
+  for (const auto& [tenant, blocks] : charged) all.others_charged_blocks += blocks;
+  for (size_t i = 0; i < all.tenants.size(); ++i) {
+    const auto it = charged.find(all.tenants[i].name);
+    if (it == charged.end()) continue;
+    all.tenants[i].charged_blocks = it->second;
+    if (i < all.num_lasting) all.others_charged_blocks -= it->second;
+  }
+  return all;
 }
 
 Liveness EngineImpl::liveness() const {

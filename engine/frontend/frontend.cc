@@ -195,6 +195,13 @@ absl::Status Frontend::ResolveCacheWindow(Request& request) const {
         "%d, to fit the KV cache of %d tokens, got (%d + 2 x %d) x %d",
         limits_.block_size, limits_.cache_tokens, window.sinks, window.window, n));
   }
+  const int64_t quota = request.params.limits.max_blocks;
+  if (quota > 0 && window.MostHeld() * n > quota * limits_.block_size) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "max_blocks: want (sink_tokens + 2 x window_tokens) x n to fit the %d blocks of %d tokens "
+        "that the tenant may hold, got (%d + 2 x %d) x %d",
+        quota, limits_.block_size, window.sinks, window.window, n));
+  }
   request.cache_window = window;
   return absl::OkStatus();
 }
@@ -263,12 +270,22 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
   const int64_t of_prefix =
       request.prefix == nullptr ? 0 : std::ssize(request.prefix->ids) / limits_.block_size;
   const int64_t shared = std::max(of_prefix, request.num_kept_blocks);
-  const int64_t left_now = left_of(num_blocks - std::max(int64_t{0}, pinned - shared));
+  int64_t left_now = left_of(num_blocks - std::max(int64_t{0}, pinned - shared));
   if (wanted > left_now) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "%s: want prompt + max_tokens x n to fit what named prefixes leave of the "
         "KV cache of %d blocks, of which they hold %d, got %d + %d x %d tokens",
         given.has_value() ? field : "prompt", num_blocks, pinned, prompt_len, wanted, n));
+  }
+  if (const int64_t quota = request.params.limits.max_blocks; quota > 0) {
+    const int64_t left_of_quota = left_of(quota);
+    if (wanted > left_of_quota) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "max_blocks: want prompt + max_tokens x n to fit the %d blocks of %d tokens that the "
+          "tenant may hold, got %d + %d x %d tokens",
+          quota, limits_.block_size, prompt_len, wanted, n));
+    }
+    left_now = std::min(left_now, left_of_quota);
   }
   request.max_tokens = static_cast<int32_t>(given.value_or(std::min(context_left, left_now)));
   return absl::OkStatus();

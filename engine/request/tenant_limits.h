@@ -1,7 +1,7 @@
 #pragma once
 
 // The limits on one tenant's use of what all tenants share: the queue, the places of running
-// sequences, the steps, and the rates of requests and tokens.
+// sequences, the blocks of the KV cache, the steps, and the rates of requests and tokens.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,6 +11,7 @@ namespace quire::engine {
 struct TenantLimits {
   int32_t max_waiting = 0;  // requests that have not run yet; 0: no limit but the queue's
   int32_t max_running = 0;  // running sequences, and samples of one request; 0: see leaves_places
+  int32_t max_blocks = 0;   // of the KV cache that the tenant may be charged for; 0: no limit
   int32_t share = 1;        // weight among waiting tenants for steps; 1..100
   // The rates that a tenant may keep up. It may use up a minute's worth at once. 0: no limit.
   int32_t requests_per_minute = 0;

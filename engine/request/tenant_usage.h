@@ -29,7 +29,8 @@ struct TenantUsage {
   std::string name;
   TenantLimits limits;
   TenantCounts counts;
-  int64_t num_requests = 0;  // accepted, and not ended
+  int64_t num_requests = 0;   // accepted, and not ended
+  double charged_blocks = 0;  // its part of the blocks that are held now; see TenantCharges
   // The rest that the rate limits leave now. Infinite where there is no limit; below zero after a
   // request took more tokens than were left.
   double requests_left = 0;
@@ -38,8 +39,9 @@ struct TenantUsage {
 
 struct TenantUsages {
   std::vector<TenantUsage> tenants;
-  size_t num_lasting = 0;  // this many come first, always the same ones in the same order
-  TenantCounts forgotten;  // of tenants that are not in the list any more
+  size_t num_lasting = 0;            // this many come first, always the same ones in the same order
+  TenantCounts forgotten;            // of tenants that are not in the list any more
+  double others_charged_blocks = 0;  // of tenants that are not lasting, in the list or not
 };
 
 }  // namespace quire::engine

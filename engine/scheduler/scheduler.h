@@ -121,6 +121,9 @@ inline constexpr int32_t kMostPasses = 8;
 //   places for its samples. No sequence is passed in this way more than kMostPasses times.
 // - If a tenant has all the places that its limits allow, sequences of other tenants pass those of
 //   this tenant.
+// - If a tenant holds as many blocks as its limits allow, its new sequences wait, and others pass
+//   them. Its running sequences grow no more, apart from the oldest, until others of its sequences
+//   have ended.
 // - A sequence whose first tokens a running sequence is computing waits for them (see Flights), and
 //   others pass it meanwhile.
 // - Every starts_per_oldest-th start is that of the oldest sequence. So with k older sequences
@@ -259,6 +262,8 @@ class Scheduler {
   State* PickStalled() const;
   void Preempt(State& victim);
   bool TenantHasPlaces(const State& state) const;
+  bool IsOverQuota(const State& state) const;
+  bool WaitsForQuota(const State& state, int64_t end) const;
   State* PickNext(absl::Time now);
   State* FirstInTurn(absl::Time now);
   State* ShortestTogether(State& first, absl::Time now);

@@ -117,8 +117,9 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
     // are planned among the prefills.
     const bool opens = IsToOpen(*state);
     if (!opens && !state->IsDecode()) continue;
-    if (!SinkCanTake(*state, 1, now)) continue;
-    if (!MakeRoom(*state, opens ? state->num_tokens() : state->num_planned + 1)) {
+    const int64_t end = opens ? state->num_tokens() : state->num_planned + 1;
+    if (!SinkCanTake(*state, 1, now) || WaitsForQuota(*state, end)) continue;
+    if (!MakeRoom(*state, end)) {
       blocks_waited_for_ = true;
       continue;
     }
@@ -185,6 +186,8 @@ bool Scheduler::TryPlanPrefill(State& state, absl::Time now, Budget& budget, Ste
     // The sequence took all its blocks when it started, or when its continuation opened.
     QUIRE_CHECK(blocks_.TryGrow(state.sequence->id, state.num_planned + chunk))
         << "sequence " << state.sequence->id;
+  } else if (WaitsForQuota(state, state.num_planned + chunk)) {
+    return false;
   } else if (!MakeRoom(state, state.num_planned + chunk)) {
     blocks_waited_for_ = true;
     return false;
@@ -300,7 +303,10 @@ void Scheduler::StartWaiting(absl::Time now, Budget& budget, StepPlan& plan) {
   while (budget.tokens > 0) {
     State* state = PickNext(now);
     if (state == nullptr || (state->first_row() && budget.logit_rows == 0)) return;
-    if (!TryStart(*state, now)) return;
+    if (!TryStart(*state, now)) {
+      if (!state->started && waiting_->IsHeld(state->group->tenant)) continue;
+      return;
+    }
     for (State* passed : together_) {
       if (passed == state) break;
       ++passed->times_passed;
@@ -400,7 +406,12 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   BlockManager::StartResult start;
   while (true) {
     const bool has_place = num_places_ + state.num_samples() <= config_.max_num_seqs;
-    if (has_place && StartBlocks(state, &start)) break;
+    if (has_place && StartBlocks(state, &start)) {
+      if (!IsOverQuota(state)) break;
+      blocks_.Release(state.sequence->id);
+      waiting_->Hold(state.group->tenant);
+      return false;
+    }
     // Preempts a stalled sequence. But if only blocks are lacking, and released blocks will become
     // available when the step in flight completes, no sequence is preempted.
     State* stalled = has_place && blocks_.AnyQuarantined() ? nullptr : PickStalled();

@@ -40,10 +40,13 @@ class Scheduler::Waiting {
   void Return(State& state);
   // To be called after stalled_since of the sequence has changed.
   void UpdateDue(State& state);
-  // Hold takes a tenant's new sequences out of turn, because the tenant has all the places that it
-  // may have. Free puts them back.
+  // Hold takes a tenant's new sequences out of turn, because the tenant has all the places or
+  // blocks that it may have. Free puts them back.
   void Hold(TenantShares::TenantId tenant);
   void Free(TenantShares::TenantId tenant);
+  bool IsHeld(TenantShares::TenantId tenant) const {
+    return tenants_[static_cast<size_t>(tenant)].is_held;
+  }
   // To be called after the tenant was charged.
   void NoteCharged(TenantShares::TenantId tenant);
 

@@ -130,6 +130,8 @@ class PrefixRegistry final : public NamedPrefixes {
   };
   using RequestKey = std::pair<std::string, std::string>;  // the tenant and its id
 
+  // ResourceExhausted if the prefixes of the record's tenant would hold more than max_blocks.
+  absl::Status CheckQuota(const PrefixRecord& record, int64_t num_blocks, int32_t max_blocks) const;
   // OnComputed is called on any thread. Complete ends the computation of a prefix: with the error
   // if it failed, or after the log has it. `is_pinned`: the step thread holds its blocks.
   void OnComputed(const RecordPtr& record, const absl::Status& status);

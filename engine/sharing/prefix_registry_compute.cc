@@ -62,6 +62,7 @@ absl::Status PrefixRegistry::Prepare(Request& request) {
   request.prompt_ids = ids;
   request.params.sampling.temperature = 0.0f;
   request.max_tokens = 1;
+  RETURN_IF_ERROR(CheckQuota(*record, blocks[0], request.params.limits.max_blocks));
   if (known != nullptr) {
     RETURN_IF_ERROR(ledger_.Pin(blocks));
     base::MutexLock lock(mu_);
@@ -80,6 +81,21 @@ absl::Status PrefixRegistry::Prepare(Request& request) {
   record->content_sha256 = std::move(digest);
   record->content = std::move(content);
   return absl::OkStatus();
+}
+
+absl::Status PrefixRegistry::CheckQuota(const PrefixRecord& record, int64_t num_blocks,
+                                        int32_t max_blocks) const {
+  if (max_blocks == 0) return absl::OkStatus();
+  int64_t num_pinned = 0;
+  base::MutexLock lock(mu_);
+  for (const auto& [pin, other] : records_) {
+    if (other->tenant == record.tenant && !other->blocks.empty()) num_pinned += other->blocks[0];
+  }
+  if (num_pinned + num_blocks <= max_blocks) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "max_blocks: the tenant may hold %d blocks, its prefixes hold %d, and this one wants %d: "
+      "delete prefixes, or wait until they end",
+      max_blocks, num_pinned, num_blocks));
 }
 
 void PrefixRegistry::OnComputed(const RecordPtr& record, const absl::Status& status) {

@@ -382,7 +382,8 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
                "certificate). The last two may be followed by name=, tenant= (callers of one "
                "tenant share cached prefixes, seats and queue; default: the name), "
                "roles=operator,any-tenant, and the tenant's limits: max_priority= (default 0), "
-               "max_waiting= requests, max_running= sequences, share= of the steps (default 1). "
+               "max_waiting= requests, max_running= sequences, max_blocks= of the KV cache, "
+               "share= of the steps (default 1). "
                "'#' begins a comment. Clients send \"authorization: Bearer TOKEN\". The file is "
                "read again when it changes and at SIGHUP.",
        .target = &config.auth_token_file},

@@ -402,6 +402,8 @@ v1::Tenant ToProto(const engine::TenantUsage& usage) {
   out.set_share(ToWireCount(limits.share));
   out.set_max_waiting(ToWireCount(limits.max_waiting));
   out.set_max_running(ToWireCount(limits.max_running));
+  out.set_max_blocks(ToWireCount(limits.max_blocks));
+  out.set_charged_blocks(usage.charged_blocks);
   out.set_requests_per_minute(ToWireCount(limits.requests_per_minute));
   out.set_tokens_per_minute(ToWireCount(limits.tokens_per_minute));
   if (limits.requests_per_minute > 0) out.set_requests_left(usage.requests_left);

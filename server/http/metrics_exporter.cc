@@ -199,6 +199,18 @@ void AddTenants(const engine::TenantUsages& usages, std::vector<MetricFamily>& f
       &engine::TenantCounts::served_tokens);
 }
 
+void AddChargedBlocks(const engine::TenantUsages& usages, std::vector<MetricFamily>& families) {
+  if (usages.tenants.empty()) return;
+  Family family("quire_tenant_charged_blocks", MetricType::Gauge,
+                "KV blocks held, divided by the tenants that hold them, by tenant.");
+  for (size_t i = 0; i < usages.num_lasting; ++i) {
+    const engine::TenantUsage& usage = usages.tenants[i];
+    family.Add(usage.charged_blocks, {{"tenant", usage.name}, {"kind", "one"}});
+  }
+  family.Add(usages.others_charged_blocks, {{"tenant", ""}, {"kind", "others"}});
+  families.push_back(family.Take());
+}
+
 MetricFamily Rpcs(const RpcCounters& counters) {
   Family family("quire_rpcs_total", MetricType::Counter, "RPCs that ended, by status code.");
   for (size_t rpc = 0; rpc < kRpcNames.size(); ++rpc) {
@@ -303,7 +315,9 @@ MetricsExporter::MetricsExporter(const engine::Engine& engine, const RpcCounters
 std::string MetricsExporter::Text() const {
   std::vector<MetricFamily> families;
   AddEngine(engine_.stats(), families);
-  AddTenants(engine_.tenant_usages(), families);
+  const engine::TenantUsages tenants = engine_.tenant_usages();
+  AddTenants(tenants, families);
+  AddChargedBlocks(tenants, families);
   families.push_back(Rpcs(counters_));
   families.push_back(Family("quire_generate_calls_open", MetricType::Gauge,
                             "Open calls of Generate, GenerateStream and Score.")

@@ -107,6 +107,7 @@ absl::Status SetField(std::string_view field, IdentityLine& line) {
   if (key == "max_priority") return SetNumber(key, value, -100, 100, line.limits.max_priority);
   if (key == "max_waiting") return SetNumber(key, value, 1, 1 << 20, line.limits.max_waiting);
   if (key == "max_running") return SetNumber(key, value, 1, 1 << 16, line.limits.max_running);
+  if (key == "max_blocks") return SetNumber(key, value, 1, 1 << 30, line.limits.max_blocks);
   if (key == "share") return SetNumber(key, value, 1, 100, line.limits.share);
   if (key == "requests_per_minute") {
     return SetNumber(key, value, 1, 1 << 20, line.limits.requests_per_minute);
@@ -116,8 +117,8 @@ absl::Status SetField(std::string_view field, IdentityLine& line) {
   }
   // The message does not quote the field, because the field could be a token in the wrong place.
   return Invalid(
-      "unknown field; want name, tenant, roles, max_priority, max_waiting, max_running, share, "
-      "requests_per_minute or tokens_per_minute");
+      "unknown field; want name, tenant, roles, max_priority, max_waiting, max_running, "
+      "max_blocks, share, requests_per_minute or tokens_per_minute");
 }
 
 bool TryMergeOne(const std::optional<int32_t>& from, std::optional<int32_t>& to) {
@@ -137,7 +138,8 @@ TokenDigest DigestOf(std::string_view token) {
 bool TenantFields::TryMerge(const TenantFields& other) {
   return TryMergeOne(other.max_priority, max_priority) &&
          TryMergeOne(other.max_waiting, max_waiting) &&
-         TryMergeOne(other.max_running, max_running) && TryMergeOne(other.share, share) &&
+         TryMergeOne(other.max_running, max_running) && TryMergeOne(other.max_blocks, max_blocks) &&
+         TryMergeOne(other.share, share) &&
          TryMergeOne(other.requests_per_minute, requests_per_minute) &&
          TryMergeOne(other.tokens_per_minute, tokens_per_minute);
 }

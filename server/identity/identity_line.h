@@ -21,6 +21,7 @@ struct TenantFields {
   std::optional<int32_t> max_priority;         // -100..100
   std::optional<int32_t> max_waiting;          // requests, 1..2^20
   std::optional<int32_t> max_running;          // sequences, 1..2^16
+  std::optional<int32_t> max_blocks;           // of the KV cache, 1..2^30
   std::optional<int32_t> share;                // 1..100
   std::optional<int32_t> requests_per_minute;  // 1..2^20
   std::optional<int32_t> tokens_per_minute;    // 1..2^30

@@ -355,9 +355,8 @@ bug("s11", "a stall begins anew at each look", "since = std::min(since, now);",
     "since = BUG ? now : std::min(since, now);")
 bug("s12", "tokens computed again count twice", "stats_.recomputed_tokens += again;",
     "stats_.recomputed_tokens += (BUG ? 2 : 1) * again;")
-bug("s13", "one that does not fit is passed by younger ones", "if (!TryStart(*state, now)) return;",
-    "if (!TryStart(*state, now)) {\n      if (!BUG) return;\n      no_start_until_ = 0;\n"
-    "      waiting_->Stall(*state);\n      continue;\n    }")
+bug("s13", "one that does not fit is passed by younger ones", ("if (!TryStart(*state, now)) {", "return;"),
+    "if (!BUG) return;\n      no_start_until_ = 0;\n      waiting_->Stall(*state);\n      continue;")
 bug("s15", "the victim is the dearest", "cost < best_cost)", "(BUG ? best_cost < cost : cost < best_cost))")
 bug("s16", "a tenant pays by entry, not by token", "num_tokens * (decode", "(BUG ? 1 : num_tokens) * (decode")
 bug("s19", "a scoring request starts without a row", "(state->first_row() && budget.logit_rows == 0)",
@@ -488,6 +487,12 @@ bug("z01", "the K and V of refused drafts count as those of the tokens after the
 bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
 bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
 bug("z07", "prompts get nothing of a step's tokens besides drafts", "drafts = any_prefill ? 0 :", "drafts = any_prefill && !BUG ? 0 :")
+
+bug, drop = source("engine/scheduler/scheduler_quota.cc", "scheduler_test:BlockQuota*")
+bug("QuotaOfStarts", "sequences start beyond the limit of blocks", "if (most == 0 || state.started", "if (BUG || most == 0 || state.started")
+bug("QuotaHoldsTheOldest", "the oldest sequence at the limit waits for ever", "return other != &state;", "return BUG || other != &state;")
+bug("QuotaOfStalled", "a stalled sequence keeps the others from growing", "!other->stalled())", "(BUG || !other->stalled()))")
+bug("QuotaNotInGrowth", "running sequences grow beyond the limit of blocks", "if (more <= 0) return false;", "if (more <= 0 || BUG) return false;")
 
 bug, drop = source("engine/kv/tenant_charges.cc", "kv_test:TenantCharges*:PinsProperty*")
 bug("ShareBySequences", "a block is divided by sequences, not by tenants", "other_holds_[KeyOf(block_id, payer)]++ == 0)",

@@ -94,6 +94,7 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
       spec.stop_one_in = pick(0, 1) * pick(2, 20);
       spec.priority = pick(-1, 1);
       spec.tenant = pick(0, 3) == 0 ? "b" : "a";
+      spec.limits.max_blocks = pick(0, 2) == 0 ? pick(1, config.num_blocks) : 0;
       spec.salt = pick(0, 5) == 0 ? "s" : "";
       spec.bypass_read = pick(0, 7) == 0;
       spec.bypass_write = pick(0, 7) == 0;

@@ -453,6 +453,32 @@ TEST_F(PrefixEngineTest, ARequestWaitsForAPrefixThatIsBeingComputed) {
   EXPECT_EQ(engine_->stats().followers, (std::array<int64_t, 3>{1, 0, 0}));
 }
 
+TEST_F(PrefixEngineTest, ATenantHoldsNoMoreBlocksThanItMay) {
+  PrefixParams params = Params("owner", RandomIds(40, 1));
+  params.caller.limits.max_blocks = 5;
+  const std::string name = Create(params);
+  EXPECT_EQ(engine_->tenant_usage("owner", {}).charged_blocks, 3);
+  params.content = RandomIds(40, 2);
+  const auto second = Begin(params);
+  RunUntilIdle();
+  EXPECT_EQ(second->result->error.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(second->result->error.message().substr(0, 11) == "max_blocks:")
+      << second->result->error;
+
+  GenerateParams request = Request("owner", "", RandomIds(70, 3), 12);
+  request.limits.max_blocks = 5;
+  EXPECT_EQ(Code(*Run(request)), absl::StatusCode::kResourceExhausted) << "6 blocks of 16";
+  request.stop.max_tokens = std::nullopt;
+  request.stop.ignore_eos = false;
+  EXPECT_TRUE(Run(request)->status().ok()) << "it gets what the limit leaves";
+  request.stop.max_tokens = 10;
+  EXPECT_TRUE(Run(request)->status().ok());
+  const TenantUsages usages = engine_->tenant_usages();
+  ASSERT_EQ(usages.num_lasting, 1u);
+  EXPECT_EQ(usages.tenants[0].charged_blocks, 3);
+  EXPECT_EQ(usages.others_charged_blocks, 0);
+}
+
 TEST_F(PrefixEngineTest, NothingIsCreatedInADrain) {
   engine_->StartDrain();
   EXPECT_EQ(prefixes().Create(Params("owner", RandomIds(20, 1)), [](auto) {}).status().code(),

@@ -120,11 +120,13 @@ TEST(TenantServiceTest, ShowsLimitsAndUse) {
   usages.tenants[0] = {.name = "acme",
                        .limits = {.max_waiting = 7,
                                   .max_running = 8,
+                                  .max_blocks = 40,
                                   .share = 3,
                                   .requests_per_minute = 60,
                                   .tokens_per_minute = 1000},
                        .counts = {.requests = 4, .refused = 5, .served_tokens = 6},
                        .num_requests = 2,
+                       .charged_blocks = 7.5,
                        .requests_left = 12.5,
                        .tokens_left = -30};
   server.engine.SetTenantUsages(usages);
@@ -136,6 +138,8 @@ TEST(TenantServiceTest, ShowsLimitsAndUse) {
   EXPECT_EQ(tenant.share(), 3u);
   EXPECT_EQ(tenant.max_waiting(), 7u);
   EXPECT_EQ(tenant.max_running(), 8u);
+  EXPECT_EQ(tenant.max_blocks(), 40u);
+  EXPECT_EQ(tenant.charged_blocks(), 7.5);
   EXPECT_EQ(tenant.requests_per_minute(), 60u);
   EXPECT_EQ(tenant.tokens_per_minute(), 1000u);
   EXPECT_EQ(tenant.requests_left(), 12.5);

@@ -89,11 +89,11 @@ TEST(IdentitiesTest, ABareTokenIsAUserAndATenantOfItsOwn) {
 }
 
 TEST(IdentitiesTest, FieldsSayWhoAndWhat) {
-  const auto identities =
-      Load(Line(kFirst,
-                "name=alice tenant=search roles=operator,any-tenant max_priority=10 max_waiting=64 "
-                "max_running=8 share=2 requests_per_minute=60 tokens_per_minute=100000") +
-           Line(kSecond, "name=bob\ttenant=search"));
+  const auto identities = Load(
+      Line(kFirst,
+           "name=alice tenant=search roles=operator,any-tenant max_priority=10 max_waiting=64 "
+           "max_running=8 max_blocks=100 share=2 requests_per_minute=60 tokens_per_minute=100000") +
+      Line(kSecond, "name=bob\ttenant=search"));
   const auto alice = ByToken(*identities, kFirst);
   const auto bob = ByToken(*identities, kSecond);
   ASSERT_TRUE(alice != nullptr && bob != nullptr);
@@ -105,6 +105,7 @@ TEST(IdentitiesTest, FieldsSayWhoAndWhat) {
     EXPECT_EQ(principal->max_priority, 10);
     EXPECT_EQ(principal->limits.max_waiting, 64);
     EXPECT_EQ(principal->limits.max_running, 8);
+    EXPECT_EQ(principal->limits.max_blocks, 100);
     EXPECT_EQ(principal->limits.share, 2);
     EXPECT_EQ(principal->limits.requests_per_minute, 60);
     EXPECT_EQ(principal->limits.tokens_per_minute, 100000);
@@ -167,7 +168,11 @@ TEST(IdentitiesTest, RefusesFilesThatProtectNothingOrContradictThemselves) {
   EXPECT_THAT(LoadError(Line(kFirst, "x")), HasSubstr("want FIELD=VALUE"));
   EXPECT_THAT(LoadError(Line(kFirst, "roles=root")), HasSubstr("got \"root\""));
   EXPECT_THAT(LoadError(Line(kFirst, "share=0")), HasSubstr("share: want an integer 1..100"));
-  for (const char* edge : {"requests_per_minute=1048576", "tokens_per_minute=1073741824"}) {
+  EXPECT_THAT(LoadError(Line(kFirst, "max_blocks=0")),
+              HasSubstr("max_blocks: want an integer 1.."));
+  EXPECT_THAT(LoadError(Line(kFirst, "max_blocks=1073741825")), HasSubstr("max_blocks: want"));
+  for (const char* edge : {"requests_per_minute=1048576", "tokens_per_minute=1073741824",
+                           "max_blocks=1", "max_blocks=1073741824"}) {
     EXPECT_TRUE(Load(Line(kFirst, edge)) != nullptr) << edge;
   }
   for (const char* beyond : {"requests_per_minute=0", "requests_per_minute=1048577",

@@ -1,0 +1,40 @@
+// The functions of Scheduler for tenants that may hold only so many blocks of the KV cache.
+
+#include "engine/scheduler/scheduler.h"
+#include "engine/scheduler/scheduler_state.h"
+
+namespace quire::engine {
+namespace {
+
+// Charges are sums of fractions, so they may differ from whole numbers by their rounding.
+constexpr double kRounding = 1e-6;
+
+}  // namespace
+
+// Returns true if the tenant of a sequence that has its blocks for a start holds too many. One
+// sequence of each tenant may always run, so that every request ends.
+bool Scheduler::IsOverQuota(const State& state) const {
+  const int32_t most = state.request().params.limits.max_blocks;
+  if (most == 0 || state.started || shares_.num_places(state.group->tenant) == 0) return false;
+  return blocks_.charges().Charge(state.group->payer) > most + kRounding;
+}
+
+// Returns true if a running sequence must wait before it grows to `end` tokens, since its tenant
+// holds as many blocks as it may. The oldest of the tenant's sequences that are not stalled never
+// waits.
+bool Scheduler::WaitsForQuota(const State& state, int64_t end) const {
+  const int32_t most = state.request().params.limits.max_blocks;
+  if (most == 0) return false;
+  const TableShift shift = state.ShiftDue();
+  const int64_t num_tokens = state.PositionOf(end) - shift.count;
+  const int64_t more = blocks_.NumBlocksToGrow(state.sequence->id, num_tokens, shift);
+  if (more <= 0) return false;
+  const double charge = blocks_.charges().Charge(state.group->payer);
+  if (charge + static_cast<double>(more) <= most + kRounding) return false;
+  for (const State* other : running_) {
+    if (other->group->tenant == state.group->tenant && !other->stalled()) return other != &state;
+  }
+  return false;
+}
+
+}  // namespace quire::engine
