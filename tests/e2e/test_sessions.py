@@ -10,8 +10,9 @@ import grpc
 from google.protobuf import duration_pb2
 
 import harness
-from harness import Client, Streamed, make_request, run_cli, running
+from harness import Client, Streamed, json_lines, make_request, run_cli, running
 from quire.v1 import chat_pb2
+from quire.v1 import prefix_service_pb2 as pb_prefix
 from quire.v1 import session_service_pb2 as sb
 
 GREEDY = dict(temperature=0, max_tokens=8, ignore_eos=True, token_ids=True)
@@ -514,6 +515,48 @@ class CommandTest(harness.TestCase):
         self.quire("chat", "--max_tokens", "8", "--seed", "1", text="one?\ntwo?\nthree?\n/reset\none?\n")
         self.assertEqual(list(SessionCalls(self.client).list().sessions), [], "they were closed")
         self.assertEqual([count(rpc) for rpc in ("CreateSession", "CloseSession")], [n + 2 for n in before])
+
+
+class HeldTest(harness.TestCase):
+    """Sessions on a named prefix, and pinned ones."""
+
+    def test_a_session_on_a_prefix(self):
+        sessions, ids = SessionCalls(self.client), prompt(100)
+        prefix = self.client.prefixes.CreatePrefix(pb_prefix.CreatePrefixRequest(
+            token_ids=dict(ids=ids)), timeout=harness.DEADLINE)
+        made = sessions.create(prefix_name=prefix.name)
+        self.assertEqual((made.prefix_name, made.num_tokens), (prefix.name, 100))
+        answer = sessions.turn(made.name, prompt(10, 50), **GREEDY)
+        alone = self.client.generate(ids + prompt(10, 50), bypass_read=True, **GREEDY)
+        self.assertEqual(list(answer.completions[0].token_ids), list(alone.completions[0].token_ids))
+        self.assertEqual(answer.usage.prefix_tokens, 100)
+        self.client.prefixes.DeletePrefix(pb_prefix.DeletePrefixRequest(name=prefix.name), timeout=harness.DEADLINE)
+        self.assertEqual(sessions.turn(made.name, prompt(5), **GREEDY).usage.prefix_tokens, 0)
+        self.assert_status(grpc.StatusCode.NOT_FOUND, lambda: sessions.create(prefix_name=prefix.name))
+        sessions.close(made.name)
+
+    def test_a_pinned_session_expires_without_a_call(self):
+        sessions = SessionCalls(self.client)
+        name = sessions.create(pinned=True, ttl=10).name
+        sessions.turn(name, prompt(100), **GREEDY)
+        held = sessions.get(name)
+        self.assertTrue(held.pinned)
+        self.assertEqual(held.num_pinned_blocks, 7)
+        self.assertEqual(self.client.stats().blocks.pinned, 7)
+        self.assertEqual(self.server.metrics()["quire_sessions"], 1)
+        self.assertGreaterEqual(self.server.metrics()['quire_session_turns_total{result="ok"}'], 1)
+        # Nothing but statistics is asked for from here on.
+        self.client.wait_until(lambda stats: stats.blocks.pinned == 0, "unpinned")
+        self.assertEqual(self.server.metrics()["quire_sessions"], 0)
+
+    def test_the_command_line(self):
+        flags = ("--server", self.server.address)
+        prefix = run_cli("prefix", "create", "--prompt", "Once upon a time", *flags).stdout.strip()
+        name = run_cli("session", "create", "--prefix", prefix, "--pinned", *flags).stdout.strip()
+        shown = json_lines(run_cli("session", "get", name, "--json", *flags).stdout)[0]
+        self.assertEqual((shown["prefix_name"], shown["pinned"]), (prefix, True))
+        run_cli("session", "close", name, *flags)
+        run_cli("prefix", "delete", prefix, *flags)
 
 
 if __name__ == "__main__":
