@@ -150,17 +150,22 @@ TEST_F(CacheMapTest, ALargeTreeIsCutAndCounted) {
 TEST_F(CacheMapTest, TheTreeMayChangeDuringTheWalk) {
   Make(64);
   for (int i = 0; i < 8; ++i) {
-    Run(i, KeyOf(absl::StrCat(i % 2)), Range(20, 100 * i), kNoPin, /*ends=*/true);
+    Run(i, KeyOf(absl::StrCat(i % 7)), Range(20, 100 * i), kNoPin, /*ends=*/true);
   }
   for (int visits = 0; visits < 60; ++visits) {
     blocks_->BeginMap();
     std::shared_ptr<const CacheMap> map;
     for (int i = 0; i < visits && map == nullptr; ++i) map = blocks_->ContinueMap(1);
-    blocks_->FreeCached(3 + visits % 20);
-    Run(50, KeyOf("new"), Range(30, 7 * visits), kNoPin, /*ends=*/true);
+    blocks_->FreeCached(visits % 2 == 0 ? 3 + visits % 20 : 64);
+    Run(50, KeyOf(absl::StrCat("new", visits % 3)), Range(30, 7 * visits), kNoPin, /*ends=*/true);
     for (int i = 0; i < 1000 && map == nullptr; ++i) map = blocks_->ContinueMap(1);
     ASSERT_NE(map, nullptr);
+    // Only the node that was being visited may be empty.
+    ASSERT_LE(std::ranges::count(map->nodes, 0, &CacheMapNode::num_blocks), 1);
     for (const CacheMapNode& node : map->nodes) ASSERT_LE(node.num_blocks, 64);
+    for (int i = 0; visits % 2 == 1 && i < 6; ++i) {
+      Run(i, KeyOf(absl::StrCat(i)), Range(8, 100 * i), kNoPin, /*ends=*/true);
+    }
     blocks_->CheckInvariants();
   }
 }
