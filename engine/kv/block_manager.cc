@@ -144,7 +144,10 @@ void BlockManager::TakeBackCopies(Held& held) {
   };
   std::erase_if(copies_, [&](const auto& copy) { return in_table(copy.destination); });
   std::erase_if(shifts_, [&](const auto& shift) { return in_table(shift.block); });
-  for (const int32_t block : held.sources) store_.DropSource(block, held.access.payer);
+  const bool in_flight = held.start_step != store_.step();
+  for (const int32_t block : held.sources) {
+    store_.DropSource(block, held.access.payer, in_flight);
+  }
   held.copy_step = -1;
 }
 

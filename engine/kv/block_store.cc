@@ -128,7 +128,7 @@ void BlockStore::TurnIntoSource(int32_t block, Payer payer) {
   }
 }
 
-void BlockStore::DropSource(int32_t block, Payer payer) {
+void BlockStore::DropSource(int32_t block, Payer payer, bool in_flight) {
   QUIRE_CHECK(building_) << "copies belong to a step";
   const auto take_back = [block](auto& holds, const auto& held) {
     const auto it = std::find(holds.rbegin(), holds.rend(), held);
@@ -136,14 +136,24 @@ void BlockStore::DropSource(int32_t block, Payer payer) {
     holds.erase(std::next(it).base());
   };
   Holds& holds = HoldsOf(step_);
+  const bool waits = in_flight && this->in_flight();
   for (size_t w = 0; w < windows_.size(); ++w) {
     const int32_t held = windows_[w].Find(block);
     take_back(holds.windows[w].blocks, held);
-    windows_[w].Drop(held);
+    if (waits) {
+      HoldsOf(submitted_).windows[w].blocks.push_back(held);
+    } else {
+      windows_[w].Drop(held);
+    }
   }
   const Handle handle{.block = block, .payer = payer};
   take_back(holds.handles, handle);
-  DropHandle(handle);
+  if (waits) {
+    // A block after this one may be quarantined until that step, too.
+    HoldsOf(submitted_).handles.push_back(handle);
+  } else {
+    DropHandle(handle);
+  }
 }
 
 void BlockStore::List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens) {

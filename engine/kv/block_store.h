@@ -83,8 +83,10 @@ class BlockStore {
   // Like HoldSource, but takes over one table's holds of the block and its parts, and adds none.
   // The table must no longer use the block.
   void TurnIntoSource(int32_t block, Payer payer = TenantCharges::kNamelessPayer);
-  // Undoes HoldSource or TurnIntoSource for a copy that will not run.
-  void DropSource(int32_t block, Payer payer = TenantCharges::kNamelessPayer);
+  // Undoes HoldSource or TurnIntoSource for a copy that will not run. `in_flight`: a step in flight
+  // may touch the block through the table that TurnIntoSource took the holds from.
+  void DropSource(int32_t block, Payer payer = TenantCharges::kNamelessPayer,
+                  bool in_flight = false);
 
   // See PrefixCache.
   void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);

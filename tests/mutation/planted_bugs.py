@@ -274,6 +274,8 @@ drop("m10", "an evicted block keeps its part in a window",
      ("TakeEvicted(block);", "for (WindowBlocks& window : windows_) window.Detach(block);"), "scheduler_test")
 bug("m23", "a copy's source is not held in windows", ("void BlockStore::HoldSource", "size_t w = 0; w <"),
     "size_t w = 0; !BUG && w <", "scheduler_test")
+bug("m24s", "a source is free although a step in flight reads it", "waits = in_flight && this->in_flight();",
+    "waits = !BUG && in_flight && this->in_flight();", "kv_test:*TakenBack*")
 
 bug, drop = source("engine/kv/block_pool.cc", "kv_test")
 bug("m24", "pinned blocks are counted wrong", "num_pinned_ += block.pin_refs > 0 ? by : 0;",

@@ -249,6 +249,25 @@ TEST_F(BlockManagerTest, AShiftThatLacksBlocksChangesNothing) {
   EXPECT_TRUE(copies_.empty() && shifts_.empty());
 }
 
+TEST_F(BlockManagerTest, AShiftThatIsTakenBackWaitsForTheStepInFlight) {
+  Compute(1, Iota(8));
+  Compute(2, Iota(12));  // shares both blocks of the first, and continues them
+  blocks_.BeginStep(++step_);
+  blocks_.EndStep(true, &copies_, &shifts_);
+  blocks_.Release(2);  // its last block is quarantined
+  blocks_.BeginStep(++step_);
+  EXPECT_TRUE(blocks_.TryGrow(1, 5, {.first = 0, .count = 4}));
+  blocks_.Release(1);
+  // The blocks before the quarantined one are still held.
+  blocks_.CheckInvariants();
+  EXPECT_GE(blocks_.stats().num_quarantined, 3);
+  blocks_.EndStep(false, &copies_, &shifts_);
+  blocks_.CompleteStep(--step_);
+  EXPECT_EQ(blocks_.stats().num_held, 0);
+  EXPECT_EQ(blocks_.stats().num_cached, 3);
+  blocks_.CheckInvariants();
+}
+
 TEST_F(BlockManagerTest, GrowsAllOrNothing) {
   Compute(1, Iota(60));
   blocks_.BeginStep(++step_);
