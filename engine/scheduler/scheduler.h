@@ -22,6 +22,10 @@
 
 namespace quire::engine {
 
+// Which of the sequences younger than the one served makes way when blocks run out: the one that is
+// cheapest to compute again (see Scheduler), or the youngest, as vLLM has it.
+enum class VictimChoice : uint8_t { kCheapest, kYoungest };
+
 struct SchedulerConfig {
   std::string model;  // the first part of every cache root's key
   int32_t max_num_seqs = 0;
@@ -47,6 +51,7 @@ struct SchedulerConfig {
   // 19 % of all tokens were computed again with 0 blocks, 12 % with 1, and 3 % with 3. The run with
   // 3 blocks took 9 % more steps.
   int32_t headroom_blocks = 2;
+  VictimChoice victim = VictimChoice::kCheapest;
   // Every starts_per_oldest-th start goes to the sequence that has waited longest, whatever the
   // priorities and shares.
   int32_t starts_per_oldest = 8;

@@ -273,7 +273,9 @@ Scheduler::State* Scheduler::PickVictim(const State& served) const {
     if (!state->stalled() && !served.older_than(*state)) continue;
     const BlockManager::Exclusive own = blocks_.ExclusiveOf(state->sequence->id);
     // Tokens that a shift removed from the cache must be computed again, too.
-    const int64_t lost = own.num_tokens + state->num_shifts * state->window().drop;
+    const int64_t lost = config_.victim == VictimChoice::kYoungest
+                             ? -static_cast<int64_t>(state->order)
+                             : own.num_tokens + state->num_shifts * state->window().drop;
     const std::tuple cost(own.num_blocks == 0, !state->stalled(), lost);
     if (best == nullptr || cost < best_cost) {
       best = state;

@@ -51,7 +51,9 @@ Replica::Replica(const ReplicaConfig& config, std::function<void(const Served&)>
                   .max_num_batched_tokens = config.max_num_batched_tokens,
                   .prefill_limit = [this](int32_t decodes) { return pacer_.limit(decodes); },
                   .max_logit_rows = config.max_num_batched_tokens,
-                  .stalled_stream_timeout = absl::Seconds(30)},
+                  .stalled_stream_timeout = absl::Seconds(30),
+                  .headroom_blocks = config.headroom_blocks,
+                  .victim = config.victim},
                  blocks_),
       sink_(std::make_shared<Sink>()),
       step_end_(kIdle) {}

@@ -26,6 +26,8 @@ struct ReplicaConfig {
   int32_t max_num_batched_tokens = 2048;
   absl::Duration max_step_time;  // 0: steps are not paced
   engine::EvictionPolicy eviction = engine::EvictionPolicy::kReuse;
+  engine::VictimChoice victim = engine::VictimChoice::kCheapest;
+  int32_t headroom_blocks = engine::SchedulerConfig().headroom_blocks;
   CostModel cost;
 };
 

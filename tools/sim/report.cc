@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,6 +25,20 @@ std::string Escape(const std::string& text) {
     }
   }
   return escaped;
+}
+
+// Okabe and Ito's colours, which differ for all kinds of sight.
+constexpr std::array<const char*, 8> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                                 "#e69f00", "#56b4e9", "#777777", "#999900"};
+
+// The beginning of a picture, for light and dark pages.
+std::string Begin(int width, int height) {
+  return absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+      "font-family=\"sans-serif\" font-size=\"13\">\n"
+      "<style>text{fill:#222}.g{stroke:#888;stroke-opacity:.35}"
+      "@media(prefers-color-scheme:dark){text{fill:#ddd}}</style>\n",
+      width, height);
 }
 
 }  // namespace
@@ -95,11 +110,69 @@ nlohmann::ordered_json ToJson(const NamedResults& results) {
   return json;
 }
 
+std::string DrawResults(const NamedResults& results, double slo_ttft) {
+  constexpr int kLeft = 200, kPanel = 200, kGap = 24, kTop = 64, kRow = 44, kBar = 10;
+  const size_t num_rows = std::min<size_t>(results.size(), 12);
+  const int bottom = kTop + kRow * static_cast<int>(num_rows);
+  std::string svg = Begin(kLeft + 3 * (kPanel + kGap) + 24, bottom + 40);
+  const auto panel = [&](int p) { return kLeft + p * (kPanel + kGap); };
+  // Decades of milliseconds.
+  constexpr double kLeast = 1.0, kDecades = 5.0;
+  const auto width_of = [&](double seconds) {
+    return kPanel * std::clamp(std::log10(seconds * 1e3 / kLeast) / kDecades, 0.0, 1.0);
+  };
+  double most = 1e-9;
+  for (const auto& [name, r] : results) most = std::max(most, r.goodput);
+  const auto text = [&svg](double x, double y, const std::string& what, const char* more = "") {
+    absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%.1f\"%s>%s</text>\n", x, y, more,
+                          Escape(what));
+  };
+  text(panel(0), 24, "time to the first token, ms");
+  text(panel(1), 24, "for each later token, ms");
+  text(panel(2), 24, "goodput, requests/s");
+  text(panel(0), 44, "bars: p50, p95, p99");
+  for (int p = 0; p < 2; ++p) {
+    for (int d = 0; d <= static_cast<int>(kDecades); ++d) {
+      const double x = panel(p) + kPanel * d / kDecades;
+      absl::StrAppendFormat(&svg,
+                            "<line class=\"g\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", x,
+                            x, kTop - 8, bottom);
+      text(x, bottom + 18, absl::StrCat(kLeast * std::pow(10.0, d)),
+           " text-anchor=\"middle\" font-size=\"10\"");
+    }
+  }
+  const double goal = panel(0) + width_of(slo_ttft);
+  absl::StrAppendFormat(&svg,
+                        "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"%s\" "
+                        "stroke-dasharray=\"4 3\"/>\n",
+                        goal, goal, kTop - 8, bottom, kColours[1]);
+  for (size_t i = 0; i < num_rows; ++i) {
+    const auto& [name, r] = results[i];
+    const int y = kTop + kRow * static_cast<int>(i);
+    text(kLeft - 10, y + 20, name, " text-anchor=\"end\"");
+    const auto bar = [&](int p, int k, double width, const std::string& value) {
+      absl::StrAppendFormat(&svg,
+                            "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n",
+                            panel(p), y + k * (kBar + 2), std::max(width, 1.0), kBar,
+                            kColours[p == 2   ? 2
+                                     : k == 0 ? 5
+                                     : k == 1 ? 0
+                                              : 4]);
+      text(panel(p) + std::max(width, 1.0) + 3, y + k * (kBar + 2) + 9, value, " font-size=\"10\"");
+    };
+    for (int p = 0; p < 2; ++p) {
+      const Percentiles& times = p == 0 ? r.ttft : r.tpot;
+      bar(p, 0, width_of(times.p50), Milliseconds(times.p50));
+      bar(p, 1, width_of(times.p95), Milliseconds(times.p95));
+      bar(p, 2, width_of(times.p99), Milliseconds(times.p99));
+    }
+    bar(2, 1, kPanel * 0.8 * r.goodput / most, absl::StrFormat("%.2f", r.goodput));
+  }
+  return svg + "</svg>\n";
+}
+
 std::string DrawCurves(const Curves& curves) {
   constexpr int kWidth = 720, kHeight = 400, kLeft = 60, kRight = 130, kTop = 40, kBottom = 50;
-  // Okabe and Ito's colours, which differ for all kinds of sight.
-  constexpr std::array<const char*, 8> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                                   "#e69f00", "#56b4e9", "#777777", "#999900"};
   double most = 1e-9;
   for (const auto& [name, values] : curves.lines) {
     for (const double value : values) most = std::max(most, value);
@@ -112,13 +185,9 @@ std::string DrawCurves(const Curves& curves) {
     return kHeight - kBottom - (kHeight - kTop - kBottom) * v / most;
   };
 
-  std::string svg = absl::StrFormat(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-      "font-family=\"sans-serif\" font-size=\"13\">\n"
-      "<style>text{fill:#222}.g{stroke:#888;stroke-opacity:.35}"
-      "@media(prefers-color-scheme:dark){text{fill:#ddd}}</style>\n"
-      "<text x=\"%d\" y=\"22\" font-size=\"16\">%s</text>\n",
-      kWidth, kHeight, kLeft, Escape(curves.title));
+  std::string svg = Begin(kWidth, kHeight);
+  absl::StrAppendFormat(&svg, "<text x=\"%d\" y=\"22\" font-size=\"16\">%s</text>\n", kLeft,
+                        Escape(curves.title));
   for (int i = 0; i <= 4; ++i) {
     const double value = most * i / 4;
     absl::StrAppendFormat(&svg,

@@ -20,6 +20,10 @@ using NamedResults = std::vector<std::pair<std::string, FleetResult>>;
 std::string FormatResults(const NamedResults& results);
 nlohmann::ordered_json ToJson(const NamedResults& results);
 
+// An SVG picture of the results' times to the first token, with a line at `slo_ttft` seconds, times
+// between tokens (p50, p95 and p99 of both, on a logarithmic axis) and goodput. At most 12 results.
+std::string DrawResults(const NamedResults& results, double slo_ttft);
+
 // Values between 0 and 1 by size: one line for each name.
 struct Curves {
   std::string title;

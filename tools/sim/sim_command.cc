@@ -40,6 +40,7 @@ struct Options {
   FleetConfig fleet;
   std::vector<std::string> routers = {"least_loaded"};
   std::vector<std::string> evictions = {"reuse"};
+  std::vector<std::string> victims = {"cheapest"};
   std::vector<std::string> bench_paths;
   std::string svg_path;
   bool bounds = false;
@@ -78,6 +79,7 @@ base::Setter NamesSetter(std::vector<std::string>* target, const Names& known) {
 
 base::FlagSet Flags(Options& options) {
   static const std::vector<std::string> kEvictions = {"recency", "reuse"};
+  static const std::vector<std::string> kVictims = {"youngest", "cheapest"};
   base::FlagSet flags(
       "quire-sim hits [TRACE] [flags]\n"
       "       quire-sim serve [TRACE] [flags]\n"
@@ -129,7 +131,8 @@ base::FlagSet Flags(Options& options) {
   flags.Add("policies", "LIST",
             absl::StrCat("some of ", absl::StrJoin(CachePolicies(), ","), " (default: all)"),
             NamesSetter(&options.policies, CachePolicies()));
-  flags.Add("svg", "FILE", "draw the hit rates", &options.svg_path);
+  flags.Add("svg", "FILE", "draw the hit rates; of serve: the percentiles of latency and goodput",
+            &options.svg_path);
   flags.Section("serve");
   ReplicaConfig& replica = options.fleet.replica;
   add32("replicas", "number of servers (default 1)", &options.fleet.num_replicas, 1, 4096);
@@ -141,6 +144,13 @@ base::FlagSet Flags(Options& options) {
         &options.fleet.key_blocks, 1, kMost32);
   flags.Add("eviction", "LIST", "a row for each of recency,reuse that is given (default reuse)",
             NamesSetter(&options.evictions, kEvictions));
+  flags.Add(
+      "victim", "LIST",
+      "which sequence makes way when blocks run out: a row for each of youngest,cheapest that "
+      "is given (default cheapest)",
+      NamesSetter(&options.victims, kVictims));
+  add32("headroom_blocks", "blocks left for each running sequence when one starts (default 2)",
+        &replica.headroom_blocks, 0, 1 << 20);
   add64("cache_tokens", "of a server (default 65536)", &replica.cache_tokens, 256, kMost32);
   add32("block_size", "as for quire-server (default 16)", &replica.block_size, 1, 4096);
   add32("max_num_seqs", "as for quire-server (default 256)", &replica.max_num_seqs, 1, 65536);
@@ -293,20 +303,28 @@ absl::StatusOr<std::string> RunServe(const Options& options, std::ostream& err) 
   Progress progress;
   for (const std::string& router : options.routers) {
     for (const std::string& eviction : options.evictions) {
-      ASSIGN_OR_RETURN(const std::unique_ptr<Trace> trace, OpenTrace(options));
-      FleetConfig config = options.fleet;
-      config.router = router;
-      config.replica.eviction =
-          eviction == "reuse" ? engine::EvictionPolicy::kReuse : engine::EvictionPolicy::kRecency;
-      const std::string name = absl::StrCat(router, ", ", eviction);
-      ASSIGN_OR_RETURN(FleetResult result, RunFleet(*trace, config, [&](int64_t num) {
-                         if (progress.IsDue()) {
-                           err << absl::StrFormat("%s: %d requests have arrived\n", name, num)
-                               << std::flush;
-                         }
-                       }));
-      results.emplace_back(name, std::move(result));
+      for (const std::string& victim : options.victims) {
+        ASSIGN_OR_RETURN(const std::unique_ptr<Trace> trace, OpenTrace(options));
+        FleetConfig config = options.fleet;
+        config.router = router;
+        config.replica.eviction =
+            eviction == "reuse" ? engine::EvictionPolicy::kReuse : engine::EvictionPolicy::kRecency;
+        config.replica.victim = victim == "youngest" ? engine::VictimChoice::kYoungest
+                                                     : engine::VictimChoice::kCheapest;
+        std::string name = absl::StrCat(router, ", ", eviction);
+        if (options.victims.size() > 1) absl::StrAppend(&name, ", ", victim);
+        ASSIGN_OR_RETURN(FleetResult result, RunFleet(*trace, config, [&](int64_t num) {
+                           if (progress.IsDue()) {
+                             err << absl::StrFormat("%s: %d requests have arrived\n", name, num)
+                                 << std::flush;
+                           }
+                         }));
+        results.emplace_back(name, std::move(result));
+      }
     }
+  }
+  if (!options.svg_path.empty()) {
+    RETURN_IF_ERROR(WriteFile(options.svg_path, DrawResults(results, options.fleet.slo_ttft)));
   }
   if (options.json) return ToJson(results).dump(2) + "\n";
   std::string text = FormatResults(results);

@@ -374,6 +374,18 @@ TEST(ReportTest, PicturesNeedNothingFromOutside) {
   EXPECT_THAT(svg, HasSubstr("</svg>"));
 }
 
+TEST(ReportTest, DrawsLatencies) {
+  FleetResult result;
+  result.ttft = {.p50 = 0.1, .p95 = 1.0, .p99 = 1e9};
+  result.goodput = 2.5;
+  const std::string svg = DrawResults({{"a < b", result}, {"none", {}}}, 2.0);
+  for (const char* text : {"a &lt; b", ">100.0<", ">1000.0<", ">2.50<", "</svg>"}) {
+    EXPECT_THAT(svg, HasSubstr(text));
+  }
+  EXPECT_THAT(svg, Not(HasSubstr("href")));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+}
+
 class SimCommandTest : public ::testing::Test {
  protected:
   int Run(const std::vector<std::string>& args) {
@@ -392,13 +404,17 @@ TEST_F(SimCommandTest, ShowsHitsAndDraws) {
 }
 
 TEST_F(SimCommandTest, ServesSideBySide) {
+  const std::string svg = ::testing::TempDir() + "/sim_test_serve.svg";
   EXPECT_EQ(Run({"serve", "--requests", "100", "--replicas", "2", "--router",
-                 "round_robin,cache_aware", "--eviction", "recency,reuse", "--bounds"}),
+                 "round_robin,cache_aware", "--eviction", "recency,reuse", "--victim",
+                 "youngest,cheapest", "--bounds", "--svg", svg}),
             0)
       << err_.str();
-  for (const char* text : {"round_robin, recency", "cache_aware, reuse", "Belady"}) {
+  for (const char* text :
+       {"round_robin, recency, youngest", "cache_aware, reuse, cheapest", "Belady"}) {
     EXPECT_THAT(out_.str(), HasSubstr(text));
   }
+  EXPECT_TRUE(std::filesystem::exists(svg));
 }
 
 TEST_F(SimCommandTest, RefusesWithTheCure) {
