@@ -154,6 +154,22 @@ TEST_F(SessionPinsTest, WhatFollowsAPrefixFollowsItAsAPromptDoes) {
             absl::StatusCode::kNotFound);
 }
 
+TEST_F(SessionPinsTest, AConversationGoesOnBehindAPrefixOfMessages) {
+  const ChatMessages first = {{.role = "user", .content = "rules"},
+                              {.role = "assistant", .content = "yes"}};
+  const std::string prefix = MakePrefix(first, {"*"});
+  const std::string name = MakeSession({.prefix_name = prefix});
+  const ChatMessages next = {{.role = "user", .content = "hm?"}};
+  GenerateParams request = GreedyParams({}, 4);
+  request.prompt = next;
+  request.prefix_name = prefix;
+  const auto alone = Run(request), turn = Run(Turn(name, next));
+  ASSERT_TRUE(turn->status().ok()) << turn->status();
+  EXPECT_EQ(turn->sample().token_ids, alone->sample().token_ids);
+  EXPECT_EQ(turn->summary().usage.prompt_tokens, alone->summary().usage.prompt_tokens);
+  EXPECT_TRUE(Run(Turn(name, next))->status().ok()) << "the session is a conversation";
+}
+
 TEST_F(SessionPinsTest, APinnedSessionIsInMemoryBetweenItsTurns) {
   const std::string name = MakeSession({.pinned = true});
   EXPECT_EQ(Info(name).num_pinned_blocks, 0);
@@ -178,11 +194,16 @@ TEST_F(SessionPinsTest, APinnedSessionIsInMemoryBetweenItsTurns) {
   EXPECT_EQ(cancelled->status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(Info(name).num_pinned_blocks, 6);
   EXPECT_EQ(engine_->stats().blocks_pinned, 6);
+  // What the turn reserved beyond that is given back: 26 of the 32 blocks that may be pinned are
+  // left.
+  const std::string other = MakeSession({.pinned = true});
+  EXPECT_TRUE(Run(Turn(other, RandomIds(26 * kSize - 4, 4)))->status().ok());
+  ASSERT_TRUE(sessions().Close({}, other).ok());
   ASSERT_TRUE(sessions().Close({}, name).ok());
   RunUntilIdle();
   EXPECT_EQ(engine_->stats().blocks_pinned, 0);
   EXPECT_EQ(engine_->stats().blocks_held, 0);
-  EXPECT_EQ(engine_->stats().sessions.turns, (std::array<int64_t, 3>{2, 1, 0}));
+  EXPECT_EQ(engine_->stats().sessions.turns, (std::array<int64_t, 3>{3, 1, 0}));
 }
 
 TEST_F(SessionPinsTest, ThePinnedShareHoldsForSessionsToo) {
