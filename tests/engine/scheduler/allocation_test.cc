@@ -44,14 +44,15 @@ struct Counts {
 
 class World {
  public:
-  // Runs thirty-two requests, with prompts of several chunks, to their ends.
-  Counts RunRound() {
+  explicit World(int32_t num_blocks) : blocks_({.num_blocks = num_blocks, .block_size = 16}) {}
+
+  // Runs requests, with prompts of several chunks, to their ends.
+  Counts RunRound(int32_t num_requests, int32_t max_tokens) {
     constexpr int32_t kPromptLen = 75;
-    constexpr int32_t kMaxTokens = 100;
-    for (int i = 0; i < 32; ++i) {
+    for (int32_t i = 0; i < num_requests; ++i) {
       auto request = std::make_shared<Request>();
       request->prompt_ids.assign(kPromptLen, next_id_);  // a prompt unlike all others
-      request->max_tokens = kMaxTokens;
+      request->max_tokens = max_tokens;
       request->sink = std::make_shared<DeafSink>();
       auto sequence = std::make_unique<Sequence>();
       sequence->id = next_id_++;
@@ -67,7 +68,7 @@ class World {
       bool ends = false;
       for (const StepPlanEntry& entry : plan.entries) {
         if (entry.num_samples == 0) continue;
-        const bool last = entry.sequence->num_generated() + 1 == kMaxTokens;
+        const bool last = entry.sequence->num_generated() + 1 == max_tokens;
         sampled_.tokens.push_back(
             {.id = 7, .finish_reason = last ? FinishReason::kLength : FinishReason::kNone});
         ends |= last;
@@ -84,8 +85,7 @@ class World {
   BlockStats block_stats() const { return blocks_.stats(); }
 
  private:
-  // 500 blocks cannot hold the requests of two rounds, so the cache also evicts blocks.
-  BlockManager blocks_{{.num_blocks = 500, .block_size = 16}};
+  BlockManager blocks_;
   Scheduler scheduler_{{.max_num_seqs = 32,
                         .max_num_batched_tokens = 64,
                         .max_logit_rows = 64,
@@ -96,13 +96,24 @@ class World {
 };
 
 TEST(SchedulerAllocationTest, AStepTakesNoMemoryOnceWarm) {
-  World world;
-  EXPECT_GT(world.RunRound().allocations, 0) << "they are counted";
-  world.RunRound();
-  const Counts warm = world.RunRound();
+  // 500 blocks cannot hold the requests of two rounds, so the cache also evicts blocks.
+  World world(500);
+  EXPECT_GT(world.RunRound(32, 100).allocations, 0) << "they are counted";
+  world.RunRound(32, 100);
+  const Counts warm = world.RunRound(32, 100);
   EXPECT_GT(warm.steps, 100);
   EXPECT_EQ(warm.allocations, 0);
   EXPECT_GT(world.block_stats().num_evictions, 0);
+}
+
+TEST(SchedulerAllocationTest, TenThousandSteadyStepsTakeNone) {
+  World world(1500);
+  world.RunRound(2, 10100);
+  world.RunRound(2, 10100);
+  const Counts warm = world.RunRound(2, 10100);
+  EXPECT_GT(warm.steps, 10000);
+  EXPECT_EQ(warm.allocations, 0);
+  EXPECT_GT(world.block_stats().num_evictions, 1000);
 }
 
 }  // namespace
