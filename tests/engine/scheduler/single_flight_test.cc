@@ -236,7 +236,7 @@ TEST(SingleFlightTest, OnlyItsOwnTenantWaitsForALoadThatWaits) {
   }
 }
 
-struct Totals {
+struct FlightTotals {
   int64_t preemptions = 0;
   int64_t cancelled = 0;
   std::array<int64_t, 3> followers{};
@@ -246,7 +246,7 @@ struct Totals {
 // `disturb` stall and are cancelled. The cache is large, so no prefix is lost. No token of a prefix
 // is computed twice in a tenant, apart from pieces that are too small to follow, and apart from
 // those that a disturbed step in flight loses. `seed` decides all random choices.
-void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
+void RunFlightWorld(uint32_t seed, int32_t depth, bool disturb, FlightTotals& totals) {
   std::mt19937 random(seed);
   const auto pick = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
@@ -326,14 +326,14 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
 }
 
 TEST(SingleFlightPropertyTest, ASharedPrefixIsComputedOnceAndEveryRequestEnds) {
-  Totals totals;
+  FlightTotals totals;
   const auto world = rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint32_t>(0, 1u << 31));
   const char* const rounds = std::getenv("QUIRE_SINGLE_FLIGHT_WORLDS");
   const int num_worlds = rounds == nullptr ? 1 : std::atoi(rounds);
   int kind = 0;
   EXPECT_TRUE(rc::check([&] {
     for (int i = 0; i < num_worlds; ++i, ++kind) {
-      RunWorld(*world, kind % 3 == 0 ? 0 : 1, kind % 3 < 2, totals);
+      RunFlightWorld(*world, kind % 3 == 0 ? 0 : 1, kind % 3 < 2, totals);
     }
     RC_ASSERT(!::testing::Test::HasFailure());
   }));
