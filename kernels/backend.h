@@ -59,6 +59,7 @@ struct BackendInfo {
   int64_t num_e4m3_products = 0, num_other_e4m3 = 0;
   // true: attention skips keys by CacheView::key_norms, so a cache should have them.
   bool keeps_key_norms = false;
+  bool lists_best = true;  // the op Sample has SampleRow::num_best
 };
 
 class Backend {

@@ -64,7 +64,8 @@ class CudaBackend final : public Backend {
             .records = records_,
             .num_e4m3_products = num_e4m3_products_,
             .num_other_e4m3 = num_other_e4m3_,
-            .keeps_key_norms = skips_far_keys_};
+            .keeps_key_norms = skips_far_keys_,
+            .lists_best = false};
   }
   DType activation_dtype() const override { return activation_dtype_; }
   bool HasFastAttention(DType cache_dtype, const AttentionPlanKey& layer,

@@ -85,6 +85,9 @@ absl::Status DeviceSampler::EnqueueHere(const SampleArgs& args) {
   if (std::ssize(args.rows) > most_rows_) {
     return WantGot("rows", absl::StrCat("at most ", most_rows_), absl::StrCat(args.rows.size()));
   }
+  for (const SampleRow& row : args.rows) {
+    if (row.num_best > 0) return absl::UnimplementedError("rows.num_best: not on CUDA");
+  }
   QUIRE_CHECK(num_enqueued_ - num_taken_ < 2) << "the results of two calls have not been taken";
   Call& call = calls_[static_cast<size_t>(num_enqueued_ % 2)];
   RETURN_IF_ERROR(Upload(args, call));

@@ -20,7 +20,8 @@ absl::Status Validate(const SampleArgs& args) {
   for (const SampleRow& row : args.rows) {
     RETURN_IF_ERROR(CheckIndex("rows.row", row.row, 0, args.logits.dim(0)));
     RETURN_IF_ERROR(CheckIndex("rows.num_top", row.num_top.value_or(0), 0, kMostTopLogprobs + 1));
-    if (row.given >= 0) continue;
+    RETURN_IF_ERROR(CheckIndex("rows.num_best", row.num_best, 0, kMostBest + 1));
+    if (row.given >= 0 || row.num_best > 0) continue;
     RETURN_IF_ERROR(CheckIndex("rows.draw", row.draw, 0, args.drawn.dim(0)));
     RETURN_IF_ERROR(CheckIndex("rows.previous", row.previous, -1, args.drawn.dim(0)));
   }

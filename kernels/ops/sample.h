@@ -1,6 +1,7 @@
 #pragma once
 
-// Draws a token from each row of logits, or computes the log-probability of a given token.
+// Draws a token from each row of logits, computes the log-probability of a given token, or lists
+// the best tokens of the row.
 //
 // The stages of a draw are, in this order: penalties, bias, allowed and banned ids, temperature,
 // top_k, typical_p, top_p, min_p. Each cut sees the distribution that the cuts before it left,
@@ -45,8 +46,9 @@ struct LogitBias {
   float bias = 0.0f;  // added to the logit
 };
 
-// The work on one row of logits: to draw a token, or to compute the log-probability of a given
-// token. For a given token only `row`, `given` and `num_top` are read.
+// The work on one row of logits: to draw a token, to compute the log-probability of a given token,
+// or to list the best tokens. For a given token only `row`, `given` and `num_top` are read. To list
+// the best, only `row`, `num_best`, `allowed`, `banned` and `bans_end_ids` are read.
 struct SampleRow {
   int64_t row = 0;     // a row of SampleArgs::logits; works may share a row
   int32_t given = -1;  // -1: the token is drawn
@@ -54,6 +56,9 @@ struct SampleRow {
   // The number of likeliest tokens to list in addition to the row's token. If unset, a drawn token
   // gets no log-probability.
   std::optional<int32_t> num_top;
+  // If not 0, no token is drawn: the result has this number of likeliest ids that may be drawn, or
+  // all of them if there are fewer. At most kMostBest. The CUDA backend has no such list.
+  int32_t num_best = 0;
   DrawParams params;
   uint64_t seed = 0;                  // the seed of the request plus the index of the sample
   int64_t position = 0;               // how many tokens the sequence has generated
@@ -67,6 +72,8 @@ struct SampleRow {
   // The element of SampleArgs::drawn that holds the last generated token, if `tokens` lacks it;
   // else -1.
   int32_t previous = -1;
+
+  bool draws() const { return given < 0 && num_best == 0; }
 };
 
 struct TokenLogprob {
@@ -83,10 +90,14 @@ struct PositionLogprobs {
 
 // The most tokens that SampleRow::num_top may ask for.
 inline constexpr int32_t kMostTopLogprobs = 20;
+// The most tokens that SampleRow::num_best may ask for.
+inline constexpr int32_t kMostBest = 1056;
 
 struct SampledRow {
   int32_t id = -1;
-  std::optional<PositionLogprobs> logprobs;  // if the row has num_top
+  // If the row has num_top. If it has num_best, `top` lists the best ids, best first, of equally
+  // likely ids the lower, and `chosen` is not set.
+  std::optional<PositionLogprobs> logprobs;
 };
 
 struct SamplerSpec {

@@ -42,4 +42,27 @@ PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_i
   return result;
 }
 
+std::vector<TokenLogprob> ComputeBest(std::span<const float> logits,
+                                      std::span<const float> eligible, int32_t num_best) {
+  thread_local std::vector<float> maxima;
+  thread_local KeptSet row;
+  maxima.resize(NumRowBlocks(std::ssize(logits)));
+  BlockMaxima(logits, maxima);
+  row.Reset(logits, maxima, /*temperature=*/1.0f);
+  const double log_sum = base::Log(row.SumOfWeights());
+  const float max = row.row_max();
+  maxima.resize(NumRowBlocks(std::ssize(eligible)));
+  BlockMaxima(eligible, maxima);
+  row.Reset(eligible, maxima, /*temperature=*/1.0f);
+  row.KeepFirst(num_best);
+  std::sort(row.list().begin(), row.list().end());
+  std::vector<TokenLogprob> best;
+  best.reserve(row.list().size());
+  for (const Candidate& candidate : row.list()) {
+    if (candidate.logit == kMinusInfinity) break;
+    best.push_back({.token_id = candidate.id, .logprob = Logprob(candidate.logit, max, log_sum)});
+  }
+  return best;
+}
+
 }  // namespace quire::kernels::sampling

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/ops/sample.h"
 
@@ -20,5 +21,12 @@ float Logprob(float logit, float max, double log_sum);
 // distribution. Then the log-probability of `chosen_id` is -infinity, and `top` is empty.
 // Thread-safe.
 PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_id, int32_t num_top);
+
+// Returns the log softmax of the raw row for the `num_best` likeliest ids of `eligible`, or for all
+// of them if there are fewer. `eligible` begins like the raw row, but ids that are not wanted are
+// -infinity there. Order, ties and bits are those of ComputeLogprobs. The largest values of both
+// must be finite. Thread-safe.
+std::vector<TokenLogprob> ComputeBest(std::span<const float> logits,
+                                      std::span<const float> eligible, int32_t num_best);
 
 }  // namespace quire::kernels::sampling

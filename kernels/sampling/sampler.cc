@@ -73,7 +73,7 @@ void Sampler::Run(const SampleArgs& args, ParallelFor parallel_for) {
     results[i] = Sample(logits, row, row.previous < 0 ? -1 : drawn[row.previous], lane);
   });
   for (size_t i = 0; i < args.rows.size(); ++i) {
-    if (args.rows[i].given < 0) drawn[args.rows[i].draw] = results[i].ok() ? results[i]->id : 0;
+    if (args.rows[i].draws()) drawn[args.rows[i].draw] = results[i].ok() ? results[i]->id : 0;
   }
 }
 
@@ -135,6 +135,10 @@ absl::StatusOr<SampledRow> Sampler::Sample(std::span<const float> logits, const 
   SampledRow sampled = {.id = ArgMax(edited, lane.maxima)};
   if (sampled.id < 0) {
     return NoneLeft();
+  }
+  if (row.num_best > 0) {
+    return SampledRow{.logprobs =
+                          PositionLogprobs{.top = ComputeBest(logits, edited, row.num_best)}};
   }
   if (row.params.temperature > 0.0f) {
     KeptSet& kept = lane.kept;

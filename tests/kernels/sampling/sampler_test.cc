@@ -198,6 +198,30 @@ TEST_F(SamplerTest, ARowWithAGivenTokenGivesItsLogprobAndDrawsNothing) {
             absl::StatusCode::kInternal);
 }
 
+TEST_F(SamplerTest, TheBestOfARowAreThoseThatMayBeDrawn) {
+  logits_[70] = logits_[71] = 9.0f;
+  logits_[kEnd] = 9.5f;
+  std::vector<TokenLogprob> all = ComputeLogprobs(logits_, 0, kVocabSize).top;
+  const auto expect_best = [&](const SampleRow& row, size_t num) {
+    const absl::StatusOr<SampledRow> sampled = sampler_.Sample(logits_, row);
+    ASSERT_TRUE(sampled.ok()) << sampled.status();
+    const std::vector<TokenLogprob>& best = sampled->logprobs->top;
+    ASSERT_EQ(best.size(), num);
+    for (size_t i = 0; i < num; ++i) {
+      EXPECT_EQ(best[i].token_id, all[i].token_id);
+      EXPECT_EQ(best[i].logprob, all[i].logprob);
+    }
+  };
+  expect_best({.num_best = 100}, 100);
+  std::erase_if(all, [](const TokenLogprob& one) { return one.token_id == kEnd; });
+  expect_best({.num_best = 100, .bans_end_ids = true}, 100);
+  EXPECT_EQ(all[0].token_id, 70) << "of equals the lower id comes first";
+  Allow({5, 71, 6});
+  std::erase_if(all, [&](const TokenLogprob& one) { return !allowed_.Contains(one.token_id); });
+  expect_best({.num_best = 2, .allowed = &allowed_}, 2);
+  expect_best({.num_best = 100, .allowed = &allowed_}, 3);
+}
+
 TEST_F(SamplerTest, SeedsDrawDifferently) {
   std::set<int32_t> drawn;
   for (uint64_t k = 0; k < 64; ++k) drawn.insert(DrawAt(0, 1000 + k));
