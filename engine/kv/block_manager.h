@@ -224,6 +224,26 @@ class BlockManager {
   // child.
   bool TryFork(SequenceId parent, SequenceId child);
 
+  // --- Of sequences that run together: the beams of one request, all with the same number of
+  // tokens. No layer has a window.
+
+  // The blocks that TryGrowTogether would take now, and how many of them become copies.
+  struct Growth {
+    int64_t num_blocks = 0;
+    int64_t num_copies = 0;
+  };
+  Growth GrowthTogether(std::span<const SequenceId> ids, int64_t num_tokens) const;
+  // TryGrow for all of them, or for none. Of those that share a block to write into, the last keeps
+  // it, and the others get copies.
+  bool TryGrowTogether(std::span<const SequenceId> ids, int64_t num_tokens);
+  bool CouldGrowTogetherLater(std::span<const SequenceId> ids, int64_t num_tokens) const;
+  // From now on, nothing that the sequence or its forks compute is made available to others.
+  void StopListing(SequenceId id);
+  // Gives sequence ids[i] the table of ids[parents[i]]. A sequence that is a parent keeps its own
+  // table: parents[parents[i]] is parents[i]. All of them have committed equally many tokens, and
+  // no step in flight writes for them.
+  void Reorder(std::span<const SequenceId> ids, std::span<const int32_t> parents);
+
   // --- At any time.
 
   // Returns the number of leading tokens that the prefix cache has, at most tokens.size() - 1.
