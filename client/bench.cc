@@ -224,8 +224,9 @@ int RunBench(const Args& args, Interrupt& interrupt) {
       "stream. Unless --cache_salt is given, a run shares no cached prefix with an earlier one.");
   AddBenchFlags(flags, &given);
   AddRequestFlags(flags, &request,
-                  {"request_id", "session", "seed", "n", "max_tokens", "return_token_ids",
-                   "logprobs", "prompt_logprobs", "echo", "usage_per_chunk"});
+                  {"request_id", "session", "seed", "n", "best_of", "beam_width",
+                   "beam_length_penalty", "beam_early_stopping", "beam_return", "max_tokens",
+                   "return_token_ids", "logprobs", "prompt_logprobs", "echo", "usage_per_chunk"});
   AddCommonFlags(flags, &given.common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;
   if (const absl::Status status = Validate(flags, &given); !status.ok())

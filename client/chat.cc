@@ -188,7 +188,9 @@ int RunChat(const Args& args, Interrupt& interrupt) {
   flags.AddHabits("prompt", {"p"});
   flags.Add("system", "TEXT", "system message (default: the one in the model's template, if any)",
             &given.system);
-  AddRequestFlags(flags, &request, {"request_id", "session"});
+  AddRequestFlags(flags, &request,
+                  {"request_id", "session", "best_of", "beam_width", "beam_length_penalty",
+                   "beam_early_stopping", "beam_return"});
   flags.AddSwitch("stats", "print token counts and times on standard error after each answer",
                   &given.stats);
   AddResumeFlag(flags, &given.resume_tries);

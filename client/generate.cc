@@ -1,5 +1,7 @@
 // quire generate: sends one prompt, and prints the answer as it arrives.
 
+#include <algorithm>
+
 #include "base/status_macros.h"
 #include "client/command.h"
 #include "client/generation_output.h"
@@ -20,9 +22,14 @@ struct GenerateFlags {
 
 absl::Status Run(Connection& connection, const GenerateFlags& given,
                  const v1::GenerateRequest& request) {
-  GenerationPrinter printer(
-      {.json = given.common.json, .stats = given.stats, .num_samples = request.sampling().n()});
-  if (given.unary) {
+  // A stream could not choose the best samples, nor search.
+  const v1::SamplingParams& sampling = request.sampling();
+  const bool chooses = sampling.has_beam() ||
+                       (sampling.has_best_of() && sampling.best_of() != std::max(sampling.n(), 1u));
+  GenerationPrinter printer({.json = given.common.json,
+                             .stats = given.stats,
+                             .num_samples = std::max(sampling.n(), sampling.beam().num_return())});
+  if (given.unary || chooses) {
     v1::GenerateResponse response;
     RETURN_IF_ERROR(connection.Generate(request, &response));
     printer.Take(response);

@@ -85,6 +85,7 @@ void GenerationPrinter::Take(const v1::GenerateResponse& response) {
     } else {
       sample.text = completion.text();
     }
+    if (completion.has_score()) sample.score = completion.score();
     TakeEnd(completion.index(), completion.finish_reason(), completion.stop());
   }
 }
@@ -103,6 +104,9 @@ void GenerationPrinter::Finish() {
 void GenerationPrinter::TakeEnd(uint32_t index, v1::FinishReason reason,
                                 const v1::StoppedBy& stop) {
   endings_[index] = Describe(reason, stop);
+  if (const std::optional<double> score = samples_[index].score) {
+    absl::StrAppendFormat(&endings_[index], ", score %.4f", *score);
+  }
   if (options_.num_samples > 1) PrintSample(index);
 }
 

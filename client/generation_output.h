@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ class GenerationPrinter {
   struct Sample {
     std::string text;
     std::vector<v1::PositionLogprobs> logprobs;
+    std::optional<double> score;
   };
 
   void TakeEnd(uint32_t index, v1::FinishReason reason, const v1::StoppedBy& stop);

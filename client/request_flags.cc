@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -61,6 +64,15 @@ constexpr FieldFlag kFieldFlags[] = {
     {"seed", "sampling.seed", "S",
      "the same seed gives the same answer (default: drawn by the server)"},
     {"n", "sampling.n", "N", "samples of the prompt, 1..64; sample k uses seed + k (default 1)"},
+    {"best_of", "sampling.best_of", "N",
+     "draw N samples, --n..64, and keep the --n best by mean log probability (default: --n)"},
+    {"beam_width", "sampling.beam.width", "K",
+     "search with K beams, 2..32, instead of drawing (default: draw)"},
+    {"beam_length_penalty", "sampling.beam.length_penalty", "X",
+     "-5..5; above 0 longer answers gain (default 1)"},
+    {"beam_early_stopping", "sampling.beam.early_stopping", "WHEN",
+     "heuristic, always or never, as in transformers (default heuristic)"},
+    {"beam_return", "sampling.beam.num_return", "N", "answers to print, 1..K (default 1)"},
     {"logit_bias", "sampling.logit_bias", "ID:BIAS",
      "add BIAS, -100..100, to the logit of token ID; repeatable"},
     {"allowed_token_ids", "sampling.allowed_token_ids", "IDS",
@@ -97,6 +109,25 @@ absl::Status ParseInto(std::string_view text, Put put) {
   return absl::OkStatus();
 }
 
+// The name of a value begins with that of its type, which the flag leaves out: "never" for
+// EARLY_STOPPING_NEVER.
+absl::Status SetEnum(Message* message, const FieldDescriptor* field, std::string_view text) {
+  const google::protobuf::EnumDescriptor& values = *field->enum_type();
+  const std::string prefix(absl::StripSuffix(values.value(0)->name(), "UNSPECIFIED"));
+  const google::protobuf::EnumValueDescriptor* value =
+      values.FindValueByName(absl::StrCat(prefix, absl::AsciiStrToUpper(std::string(text))));
+  if (value != nullptr && value->number() != 0) {
+    message->GetReflection()->SetEnum(message, field, value);
+    return absl::OkStatus();
+  }
+  std::string known;
+  for (int i = 1; i < values.value_count(); ++i) {
+    const std::string name = values.value(i)->name().substr(prefix.size());
+    absl::StrAppend(&known, i > 1 ? ", " : "", absl::AsciiStrToLower(name));
+  }
+  return absl::InvalidArgumentError(absl::StrFormat("want one of %s, got \"%s\"", known, text));
+}
+
 absl::Status SetScalar(Message* message, const FieldDescriptor* field, std::string_view text) {
   const google::protobuf::Reflection* reflection = message->GetReflection();
   switch (field->cpp_type()) {
@@ -115,6 +146,8 @@ absl::Status SetScalar(Message* message, const FieldDescriptor* field, std::stri
     case FieldDescriptor::CPPTYPE_STRING:
       reflection->SetString(message, field, std::string(text));
       return absl::OkStatus();
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return SetEnum(message, field, text);
     default:
       QUIRE_CHECK(false) << field->full_name() << ": no flag can set a " << field->cpp_type_name();
   }

@@ -22,6 +22,7 @@
 #include "engine/kv/kv_budget.h"
 #include "engine/make_engine.h"
 #include "engine/output/replay.h"
+#include "engine/request/best_samples_sink.h"
 #include "engine/sharing/prefix_registry.h"
 #include "engine/sharing/session_registry.h"
 #include "engine/sharing/session_seam.h"
@@ -38,6 +39,16 @@ std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
   return cache.groups().size() == 1 && !has_holes
              ? ""
              : "some layers of the model see only a part of the context";
+}
+
+// Returns why no request may search with beams, or nothing if requests may.
+std::string WhyNoBeams(const kernels::Backend& backend, const KvCache& cache) {
+  if (!backend.info().lists_best) {
+    return absl::StrCat("the sampler of the backend \"", backend.info().name,
+                        "\" lists too few tokens; serve on the CPU");
+  }
+  return cache.groups().size() == 1 ? ""
+                                    : "some layers of the model see only a part of the context";
 }
 
 // A text of more bytes than this is long work for the WorkerPool. The pool runs long work one piece
@@ -228,6 +239,7 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config,
                  .block_size = parts_.limits.block_size,
                  .max_num_seqs = static_cast<int32_t>(parts_.limits.max_seqs),
                  .no_cache_window = WhyNoCacheWindow(parts_.model->config(), parts_.cache),
+                 .no_beams = WhyNoBeams(*parts_.backend, parts_.cache),
                  .num_pinned_blocks = [this] { return ledger_.num_pinned(); }}),
       seam_(frontend_, *parts_.tokenizer, parts_.limits.max_model_len, parts_.limits.block_size),
       sessions_(seam_, *parts_.clock, SessionConfig()),
@@ -268,6 +280,10 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
   if (request->params.request_id.empty()) {
     request->params.request_id =
         absl::StrCat("req-", next_request_.fetch_add(1, std::memory_order_relaxed));
+  }
+  if (const GenerateParams& given = request->params; given.ranks_samples()) {
+    request->sink = std::make_shared<BestSamplesSink>(std::move(request->sink), given.sampling.n,
+                                                      given.output.top_logprobs.has_value());
   }
   std::shared_ptr<SessionSink> session;
   int64_t session_tokens = 0;
@@ -342,7 +358,7 @@ absl::StatusOr<CacheLease> EngineImpl::Prepare(Request& request, SessionSink* se
   if (is_resumed) RETURN_IF_ERROR(ReplayOutput(*parts_.tokenizer, request));
   const int32_t block_size = parts_.limits.block_size;
   const auto prompt_len = static_cast<int64_t>(request.prompt_ids.size());
-  const int32_t n = request.params.sampling.n;
+  const int32_t n = request.params.sampling.num_sequences();
   const int64_t need = request.cache_window.on()
                            ? request.cache_window.MostHeld() * n / block_size
                            : MostBlocks(block_size, prompt_len, request.max_tokens, n);
@@ -453,6 +469,7 @@ Stats EngineImpl::stats() const {
               .drafted_tokens = metrics_.drafted_tokens.value(),
               .accepted_tokens = metrics_.accepted_tokens.value(),
               .block_copies = metrics_.block_copies.value(),
+              .beam_copies = metrics_.beam_copies.value(),
               .preemptions = metrics_.preemptions.value(),
               .steps = metrics_.steps.value(),
               .steps_failed = metrics_.steps_failed.value(),

@@ -153,6 +153,7 @@ struct Stats {
   int64_t drafted_tokens = 0;   // computed to find out whether they are right
   int64_t accepted_tokens = 0;  // correct drafts that did not end their sequence
   int64_t block_copies = 0;
+  int64_t beam_copies = 0;  // those of block_copies that beams made
   int64_t preemptions = 0;
   int64_t steps = 0;
   int64_t steps_failed = 0;

@@ -22,7 +22,7 @@ struct EngineMetrics {
   base::Counter prompt_tokens_computed, prompt_tokens_cached;
   base::Counter generated_tokens, scored_tokens, recomputed_tokens;
   base::Counter drafted_tokens, accepted_tokens;
-  base::Counter block_copies, preemptions, steps, steps_failed;
+  base::Counter block_copies, beam_copies, preemptions, steps, steps_failed;
   base::Counter shared_prefixes, saved_keys;
   base::Counter requests_rejected, deadlines_refused;
   std::array<base::Counter, 3> followers;  // by FollowEnd

@@ -14,9 +14,9 @@ LiveRequest& LiveRequests::Add(AdmittedRequest admitted) {
   live.lease = std::move(admitted.lease);
   ++num_unstarted_;
   live.first_id = next_sequence_id_;
-  live.num_left = live.request->params.sampling.n;
+  live.num_left = live.request->params.sampling.num_samples();
   live.summary.usage.prompt_tokens = static_cast<int64_t>(live.request->prompt_ids.size());
-  next_sequence_id_ += live.num_left;
+  next_sequence_id_ += live.request->params.sampling.num_sequences();
   return live;
 }
 
@@ -89,7 +89,7 @@ LiveRequest LiveRequests::Take(LiveRequest& live, absl::Time now) {
     summary.timings.queue = now - live.request->arrival;
   }
   const int64_t num_new = summary.usage.completion_tokens - summary.usage.resumed_tokens;
-  const int64_t tokens_a_sample = num_new / live.request->params.sampling.n;
+  const int64_t tokens_a_sample = num_new / live.request->params.sampling.num_sequences();
   if (live.first_token != absl::InfinitePast()) {
     summary.timings.decode = live.last_token - live.first_token;
     if (tokens_a_sample > 1 && !live.request->is_scoring()) {

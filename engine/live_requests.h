@@ -14,6 +14,7 @@
 
 #include "engine/admission/step_channel.h"
 #include "engine/engine_metrics.h"
+#include "engine/output/beam_search.h"
 #include "engine/request/request.h"
 #include "engine/request/sequence.h"
 #include "engine/request/token_delta.h"
@@ -29,6 +30,7 @@ struct LiveRequest {
   int32_t num_left = 0;  // samples that have not ended
   bool forked = false;   // each sample is a sequence of its own
   RequestSummary summary;
+  std::unique_ptr<BeamSearch> beam_search;  // of a request with beams
   absl::Time first_scheduled = absl::InfinitePast();
   absl::Time first_token = absl::InfinitePast();
   absl::Time last_token = absl::InfinitePast();
@@ -42,8 +44,8 @@ class LiveRequests {
   // `metrics` must outlive this.
   explicit LiveRequests(EngineMetrics& metrics) : metrics_(metrics) {}
 
-  // Adds a request and gives its samples the sequence ids first_id .. first_id + n - 1. References
-  // to a live request are valid until Take().
+  // Adds a request and gives its samples, or its beams, the sequence ids from first_id on.
+  // References to a live request are valid until Take().
   LiveRequest& Add(AdmittedRequest admitted);
   // Queues what a stream has at admission: the first delta of a stream that can be resumed and, of
   // a resumed request, what its samples released and did not send. Counts the tokens that were

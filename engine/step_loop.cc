@@ -233,7 +233,7 @@ void StepLoop::Schedule(const LiveRequest& live) {
   };
   if (!request.is_resumed()) return scheduler_.Add(new_sequence(0));
   std::vector<std::unique_ptr<Sequence>> samples;
-  for (int32_t k = 0; k < request.params.sampling.n; ++k) {
+  for (int32_t k = 0; k < request.params.sampling.num_samples(); ++k) {
     if (request.replayed[k]->has_ended()) continue;
     const TokenIds& given = request.params.resume->token_ids[k];
     std::unique_ptr<Sequence>& sample = samples.emplace_back(new_sequence(k));
@@ -293,7 +293,7 @@ void StepLoop::FlushSome() {
 }
 
 void StepLoop::Reconsider(const LiveRequest& live, absl::Time now) {
-  for (int32_t k = 0; k < live.request->params.sampling.n; ++k) {
+  for (int32_t k = 0; k < live.request->params.sampling.num_samples(); ++k) {
     scheduler_.Reconsider(live.first_id + k, now);
   }
 }
@@ -371,6 +371,10 @@ void StepLoop::OutputEntry(const StepPlan& plan, int32_t index, size_t first, si
       OutputCheck(live, row);
       continue;
     }
+    if (work.kind == RowWork::Kind::kTopK) {
+      OutputBeam(live, sequence, row, entry.num_draws(), now);
+      continue;
+    }
     if (!work.draws()) {
       scores_.Add(*live.request, work.sample, work.index, std::move(result_.rows[row]));
       continue;
@@ -440,6 +444,54 @@ void StepLoop::OutputDrawn(const Sequence& sequence, size_t row, absl::Time now)
   if (output.has_content) live_.Queue(live, std::move(output.delta));
 }
 
+void StepLoop::OutputBeam(LiveRequest& live, const Sequence& sequence, size_t row,
+                          int32_t num_draws, absl::Time now) {
+  const Request& request = *live.request;
+  if (live.beam_search == nullptr) {
+    live.beam_search = std::make_unique<BeamSearch>(request, parts_.tokenizer->end_ids());
+  }
+  BeamSearch& search = *live.beam_search;
+  search.SetRow(sequence.sample_index, std::move(result_.rows[row]),
+                std::span(sequence.tokens).subspan(request.prompt_ids.size()));
+  sampled_.tokens.resize(sampled_.tokens.size() + static_cast<size_t>(num_draws));
+  if (!search.has_all_rows()) return;
+  // The beams' entries follow each other in a plan, so their tokens are the last ones.
+  const auto width = static_cast<size_t>(request.params.sampling.beam->width);
+  const std::span<SampledToken> tokens = std::span(sampled_.tokens).last(width);
+  if (const absl::Status status = search.Advance(); !status.ok()) {
+    live.status = WithCause(status, result_.works[row].entry);
+    std::ranges::fill(tokens, SampledToken{.finish_reason = FinishReason::kAbort,
+                                           .is_void = absl::IsInternal(status)});
+    return;
+  }
+  const auto num_new = static_cast<int64_t>(width);
+  metrics_.generated_tokens.Add(num_new);
+  if (live.first_token == absl::InfinitePast()) {
+    metrics_.ttft.Observe(absl::ToDoubleSeconds(now - request.arrival));
+  }
+  live_.NoteTokens(live, num_new, now);
+  if (search.ended()) {
+    const FinishReason reason = search.answers().front().verdict.finish_reason;
+    std::ranges::fill(tokens, SampledToken{.finish_reason = reason});
+    QueueAnswers(live);
+    return;
+  }
+  for (size_t slot = 0; slot < width; ++slot) {
+    const BeamSearch::Child& child = search.children()[slot];
+    tokens[slot] = {.id = child.token, .parent = child.parent};
+  }
+}
+
+void StepLoop::QueueAnswers(LiveRequest& live) {
+  const Request& request = *live.request;
+  for (int32_t k = 0; k < request.params.sampling.beam->num_return; ++k) {
+    const BeamSearch::Answer& answer = live.beam_search->answers()[static_cast<size_t>(k)];
+    TokenDelta delta = output_.Whole(request, k, answer.tokens, answer.verdict);
+    delta.score = answer.score;
+    live_.Queue(live, std::move(delta));
+  }
+}
+
 void StepLoop::OutputScores(const StepPlan& plan, int32_t index, absl::Time now) {
   const StepPlanEntry& entry = plan.entries[index];
   LiveRequest& live = live_.Of(*entry.sequence);
@@ -501,6 +553,7 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
     LiveRequest& live = live_.Of(sequence);
     live.summary.usage.recomputed_tokens += sequence.num_recomputed;
     live.summary.usage.num_preemptions += sequence.num_preemptions;
+    live.summary.usage.block_copies += sequence.num_copies;
     // Until the prompt is computed, one sequence stands for all samples of its request.
     const int32_t num_ended = live.forked ? 1 : live.num_left;
     for (int32_t k = 0; k < num_ended; ++k) {
@@ -562,6 +615,7 @@ void StepLoop::UpdateMetrics() {
   metrics_.drafted_tokens.Set(scheduler.drafted_tokens);
   metrics_.accepted_tokens.Set(scheduler.accepted_tokens);
   metrics_.block_copies.Set(blocks.num_copies);
+  metrics_.beam_copies.Set(scheduler.beam_copies);
   metrics_.preemptions.Set(scheduler.num_preemptions);
   for (size_t i = 0; i < scheduler.followers.size(); ++i) {
     metrics_.followers[i].Set(scheduler.followers[i]);

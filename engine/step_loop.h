@@ -105,6 +105,10 @@ class StepLoop {
   // Takes the scores of an entry of a scoring request from scores_, and queues the continuations
   // that have ended. Called once all rows of the entry are in scores_.
   void OutputScores(const StepPlan& plan, int32_t index, absl::Time now);
+  // Takes the row of one entry of a beam search. With the row of the last beam, the search goes on.
+  void OutputBeam(LiveRequest& live, const Sequence& sequence, size_t row, int32_t num_draws,
+                  absl::Time now);
+  void QueueAnswers(LiveRequest& live);
   // Takes the verdict on a prompt to pin, from the work of its last row.
   void OutputCheck(LiveRequest& live, size_t row);
   // Returns `status`, the error of a plan entry. If it is Internal and the K or V of the entry are

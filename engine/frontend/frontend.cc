@@ -17,6 +17,10 @@ namespace {
 
 constexpr int32_t kMaxContinuations = 64;  // the same as the limit of samples
 
+// The most tokens that end an answer of a beam search. With more, a step would look at more than
+// kernels::kMostBest continuations.
+constexpr int32_t kMaxBeamEnds = kernels::kMostBest / 32 - 1;
+
 // The bytes counted for each message after the first, in addition to role and content. A template
 // may write about this many bytes around role and content.
 constexpr int64_t kMessageBytes = 64;
@@ -46,14 +50,25 @@ absl::Status Frontend::Prepare(Request& request) const {
                           limit, params.continuations.size()));
     }
     request.params.sampling.n = static_cast<int32_t>(params.continuations.size());
+    request.params.sampling.best_of.reset();
+    request.params.sampling.beam.reset();
   }
   RETURN_IF_ERROR(Validate(params.sampling, params.stop, params.output, params.cache, params.sched,
                            limits_.vocab_size));
-  if (params.sampling.n > most) {
+  if (params.sampling.num_sequences() > most) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "sampling.n: want at most %s (%d) samples, got %d",
+        "%s: want at most %s (%d) samples, got %d",
+        params.sampling.beam      ? "sampling.beam.width"
+        : params.sampling.best_of ? "sampling.best_of"
+                                  : "sampling.n",
         most < limits_.max_num_seqs ? "what the tenant may run at once" : "max_num_seqs", most,
-        params.sampling.n));
+        params.sampling.num_sequences()));
+  }
+  if (!params.answers_at_once && params.sampling.num_samples() > params.sampling.n) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("sampling.best_of: want n (%d) in a stream, which sends samples before the "
+                        "best are known, got %d; use Generate",
+                        params.sampling.n, *params.sampling.best_of));
   }
   request.allowed_ids = kernels::TokenSet(params.sampling.allowed_token_ids, limits_.vocab_size);
   request.stop_ids = kernels::TokenSet(params.stop.stop_token_ids, limits_.vocab_size);
@@ -63,6 +78,7 @@ absl::Status Frontend::Prepare(Request& request) const {
                    follows ? FillPromptAfterPrefix(request) : FillPrompt(request));
   RETURN_IF_ERROR(FillContinuations(request, prompt));
   RETURN_IF_ERROR(ResolveCacheWindow(request));
+  RETURN_IF_ERROR(ResolveBeams(request));
   RETURN_IF_ERROR(ResolveLengths(request));
   request.seed = params.sampling.seed.value_or(DrawSeed());
   return absl::OkStatus();
@@ -188,7 +204,7 @@ absl::Status Frontend::ResolveCacheWindow(Request& request) const {
         "at most max_model_len (%d), got %d + %d",
         limits_.block_size, limits_.max_model_len, window.sinks, window.window));
   }
-  const int32_t n = request.params.sampling.n;
+  const int32_t n = request.params.sampling.num_samples();
   if (window.MostHeld() * n > limits_.cache_tokens) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "cache.window_tokens: want (sink_tokens + 2 x window_tokens) x n, each in whole blocks of "
@@ -203,6 +219,38 @@ absl::Status Frontend::ResolveCacheWindow(Request& request) const {
         quota, limits_.block_size, window.sinks, window.window, n));
   }
   request.cache_window = window;
+  return absl::OkStatus();
+}
+
+absl::Status Frontend::ResolveBeams(Request& request) const {
+  request.num_candidates = 0;
+  if (!request.has_beams()) return absl::OkStatus();
+  const GenerateParams& params = request.params;
+  if (!params.answers_at_once) {
+    return absl::InvalidArgumentError(
+        "sampling.beam: want it absent in a stream, since beams are answers only at the end; use "
+        "Generate");
+  }
+  if (!limits_.no_beams.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.beam: want it absent here, since ", limits_.no_beams));
+  }
+  // Each token that may end an answer may end all beams at once, and still others must go on.
+  std::vector<int32_t> ends = params.stop.stop_token_ids;
+  if (!params.stop.ignore_eos) {
+    const std::span<const int32_t> end_ids = tokenizer_.end_ids();
+    ends.insert(ends.end(), end_ids.begin(), end_ids.end());
+  }
+  std::ranges::sort(ends);
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  const auto num_ends = static_cast<int32_t>(ends.size());
+  if (num_ends > kMaxBeamEnds) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "stop.stop_token_ids: want at most %d tokens that end an answer with sampling.beam, the "
+        "model's own included, got %d",
+        kMaxBeamEnds, num_ends));
+  }
+  request.num_candidates = params.sampling.beam->width * std::max(2, 1 + num_ends);
   return absl::OkStatus();
 }
 
@@ -240,7 +288,7 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
         absl::StrFormat("%s: want at most %d tokens (%s %d less the prompt's %d tokens), got %d",
                         field, context_left, name, longest, prompt_len, *given));
   }
-  const int32_t n = request.params.sampling.n;
+  const int32_t n = request.params.sampling.num_sequences();
   if (stream) {
     const bool at_once = request.params.answers_at_once;
     const int64_t most = at_once ? std::min(context_left, kMaxAnswerTokens / n) : context_left;
@@ -253,7 +301,7 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
     request.max_tokens = static_cast<int32_t>(given.value_or(most));
     return absl::OkStatus();
   }
-  // The samples of one request must be able to run side by side.
+  // The samples, or the beams, of one request must be able to run side by side.
   const int64_t num_blocks = limits_.cache_tokens / limits_.block_size;
   const auto left_of = [&](int64_t blocks) {
     return MaxNewTokens(blocks, limits_.block_size, prompt_len, n);

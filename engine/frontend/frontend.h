@@ -30,6 +30,8 @@ struct FrontendLimits {
   int32_t max_num_seqs = 0;
   // The reason why no request may have a cache window. Empty if requests may have one.
   std::string no_cache_window;
+  // The reason why no request may search with beams. Empty if requests may.
+  std::string no_beams = {};
   // Returns the number of blocks that named prefixes hold now. If empty, they hold none.
   std::function<int64_t()> num_pinned_blocks = {};
 };
@@ -123,6 +125,9 @@ class Frontend {
   // Sets cache_window. Returns InvalidArgument if the model cannot have a cache window, or the
   // window does not fit the cache.
   absl::Status ResolveCacheWindow(Request& request) const;
+  // Sets num_candidates of a beam search. Returns InvalidArgument if the server or the parameters
+  // allow none.
+  absl::Status ResolveBeams(Request& request) const;
   // Sets max_tokens. Returns InvalidArgument if prompt and output do not fit the context or the
   // cache.
   absl::Status ResolveLengths(Request& request) const;

@@ -35,8 +35,17 @@ absl::Status CheckResume(const GenerateParams& params, const AnswerIdentity& her
   if (!params.continuations.empty()) {
     return absl::InvalidArgumentError("resume_token_ids: want none where continuations are scored");
   }
-  RETURN_IF_ERROR(CheckCount("resume_token_ids", resume.token_ids.size(), params.sampling.n));
-  RETURN_IF_ERROR(CheckCount("resume_text_bytes", resume.text_bytes.size(), params.sampling.n));
+  if (params.sampling.beam) {
+    return absl::InvalidArgumentError("resume_token_ids: want none with sampling.beam");
+  }
+  if (params.ranks_samples()) {
+    return absl::InvalidArgumentError(
+        "resume_token_ids: want none with sampling.best_of, which needs the log-probability of "
+        "every token; leave best_of out, or begin again");
+  }
+  const int32_t n = params.sampling.num_samples();
+  RETURN_IF_ERROR(CheckCount("resume_token_ids", resume.token_ids.size(), n));
+  RETURN_IF_ERROR(CheckCount("resume_text_bytes", resume.text_bytes.size(), n));
   if (!params.sampling.seed) {
     return absl::InvalidArgumentError(
         "sampling.seed: want the seed in the first message of the stream, got none");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 
 #include "engine/output/sample_output.h"
@@ -47,6 +48,11 @@ class OutputProcessor {
   // Ends a sequence that gets no further token (kAbort). Returns the last delta of the sequence,
   // which has the text that was held back.
   Output Cut(SequenceId id, FinishReason reason);
+
+  // Returns the output of a sample whose tokens are known all at once. `verdict` is that on the
+  // last token, which ends the sample.
+  TokenDelta Whole(const Request& request, int32_t index, std::span<const int32_t> tokens,
+                   const TokenVerdict& verdict) const;
 
   // Forgets one sequence, in any state, even if no token was pushed to it.
   void Remove(SequenceId id);

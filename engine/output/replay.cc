@@ -86,7 +86,7 @@ absl::Status ReplayOutput(const text::Tokenizer& tokenizer, Request& request) {
   const ResumeParams& resume = *request.params.resume;
   const auto patterns = std::make_shared<const StopPatterns>(request.params.stop.stop);
   std::vector<std::shared_ptr<ReplayedSample>> replayed;
-  for (int32_t k = 0; k < request.params.sampling.n; ++k) {
+  for (int32_t k = 0; k < request.params.sampling.num_samples(); ++k) {
     ASSIGN_OR_RETURN(ReplayedSample sample, ReplaySample(tokenizer, patterns, request, k));
     replayed.push_back(std::make_shared<ReplayedSample>(std::move(sample)));
   }

@@ -87,6 +87,12 @@ struct GenerateParams {
   std::string prefix_name;
   TenantLimits limits;                           // the limits of sched.tenant
   absl::Time deadline = absl::InfiniteFuture();  // by the wall clock
+
+  // True if the samples of the answer are chosen by their scores, or ordered by them. A stream
+  // sends tokens before it could choose.
+  bool ranks_samples() const {
+    return sampling.best_of.has_value() && answers_at_once && continuations.empty();
+  }
 };
 
 // A request after the frontend: valid, tokenized, feasible. The server's reactor and the step
@@ -108,6 +114,7 @@ struct Request {
   std::vector<TokenIds> continuation_ids;  // tokens of params.continuations; none is empty
   kernels::TokenSet allowed_ids;           // the set of sampling.allowed_token_ids; empty: all
   kernels::TokenSet stop_ids;              // the set of stop.stop_token_ids
+  int32_t num_candidates = 0;              // resolved: continuations that a beam search looks at
   int32_t max_tokens = 0;                  // resolved: limited by the context
   CacheWindow cache_window;                // resolved
   uint64_t seed = 0;                       // resolved
@@ -122,6 +129,9 @@ struct Request {
 
   // True if the tokens of the samples are given, not drawn.
   bool is_scoring() const { return !continuation_ids.empty(); }
+
+  // True if the tokens are found by a beam search.
+  bool has_beams() const { return params.sampling.beam.has_value(); }
 
   // True if the samples go on after tokens that were given.
   bool is_resumed() const { return !replayed.empty(); }

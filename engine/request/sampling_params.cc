@@ -46,6 +46,35 @@ absl::Status AreTokens(const char* field, const std::vector<int32_t>& ids, int32
   return absl::OkStatus();
 }
 
+// The scores of beams are the model's own, so nothing may change its distribution.
+absl::Status ValidateBeam(const SamplingParams& p) {
+  const BeamParams& beam = *p.beam;
+  RETURN_IF_ERROR(InRange("sampling.beam.width", beam.width, 2, 32));
+  RETURN_IF_ERROR(InRange("sampling.beam.length_penalty", beam.length_penalty, -5, 5));
+  RETURN_IF_ERROR(InRange("sampling.beam.num_return", beam.num_return, 1, beam.width));
+  if (p.n != 1) {
+    return Invalid("sampling.n: want 1 with sampling.beam, got %d; set beam.num_return", p.n);
+  }
+  if (p.best_of) return Invalid("sampling.best_of: want none with sampling.beam");
+  const SamplingParams plain;
+  const auto must_be_plain = [](const char* field, bool is_plain) {
+    return is_plain ? absl::OkStatus()
+                    : Invalid("sampling.%s: want it absent with sampling.beam, which draws nothing",
+                              field);
+  };
+  RETURN_IF_ERROR(must_be_plain("temperature", p.temperature == plain.temperature));
+  RETURN_IF_ERROR(must_be_plain("top_k", p.top_k == plain.top_k));
+  RETURN_IF_ERROR(must_be_plain("typical_p", p.typical_p == plain.typical_p));
+  RETURN_IF_ERROR(must_be_plain("top_p", p.top_p == plain.top_p));
+  RETURN_IF_ERROR(must_be_plain("min_p", p.min_p == plain.min_p));
+  RETURN_IF_ERROR(must_be_plain("presence_penalty", p.presence_penalty == plain.presence_penalty));
+  RETURN_IF_ERROR(
+      must_be_plain("frequency_penalty", p.frequency_penalty == plain.frequency_penalty));
+  RETURN_IF_ERROR(
+      must_be_plain("repetition_penalty", p.repetition_penalty == plain.repetition_penalty));
+  return must_be_plain("logit_bias", p.logit_bias.empty());
+}
+
 absl::Status ValidateSampling(const SamplingParams& p, int32_t vocab_size) {
   RETURN_IF_ERROR(InRange("sampling.temperature", p.temperature, 0, 100));
   if (p.top_k < 0) return Invalid("sampling.top_k: want >= 0 (0: all), got %d", p.top_k);
@@ -59,6 +88,10 @@ absl::Status ValidateSampling(const SamplingParams& p, int32_t vocab_size) {
     return Invalid("sampling.penalty_last_n: want >= -1 (-1: all), got %d", p.penalty_last_n);
   }
   RETURN_IF_ERROR(InRange("sampling.n", p.n, 1, 64));
+  if (p.beam) RETURN_IF_ERROR(ValidateBeam(p));
+  if (p.best_of && (*p.best_of < p.n || *p.best_of > 64)) {
+    return Invalid("sampling.best_of: want n (%d) to 64, got %d", p.n, *p.best_of);
+  }
   if (p.logit_bias.size() > 1024) {
     return Invalid("sampling.logit_bias: want at most 1024 entries, got %d", p.logit_bias.size());
   }
@@ -96,6 +129,20 @@ absl::Status Validate(const SamplingParams& sampling, const StopParams& stop,
                       const SchedParams& sched, int32_t vocab_size) {
   RETURN_IF_ERROR(ValidateSampling(sampling, vocab_size));
   RETURN_IF_ERROR(ValidateStop(stop, vocab_size));
+  if (sampling.beam) {
+    if (!stop.stop.empty()) {
+      return Invalid("stop.stop: want none with sampling.beam; name tokens in stop_token_ids");
+    }
+    if (output.top_logprobs || output.prompt_logprobs) {
+      return Invalid(
+          "output.%s_logprobs: want it absent with sampling.beam; Score the answers for them",
+          output.top_logprobs ? "top" : "prompt");
+    }
+    if (cache.window_tokens != 0) {
+      return Invalid("cache.window_tokens: want 0 with sampling.beam, got %d; leave one out",
+                     cache.window_tokens);
+    }
+  }
   if (output.top_logprobs) {
     RETURN_IF_ERROR(InRange("output.top_logprobs", *output.top_logprobs, 0, 20));
   }

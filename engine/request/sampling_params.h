@@ -2,6 +2,7 @@
 
 // The parameters for drawing tokens, and for stopping. Validate checks the ranges once.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,13 +16,36 @@ namespace quire::engine {
 
 using kernels::LogitBias;
 
+// Beam search, as transformers does it: see BeamParams of the proto.
+struct BeamParams {
+  // When the search ends although a beam could go on. All wait for `width` answers.
+  enum class EarlyStopping : uint8_t {
+    kHeuristic,  // when the best beam, at its present length, is not above the worst answer
+    kAlways,
+    kNever,  // when the best beam could not get above the worst answer at max_tokens either
+  };
+  int32_t width = 0;            // beams, 2..32
+  float length_penalty = 1.0f;  // -5..5
+  EarlyStopping early_stopping = EarlyStopping::kHeuristic;
+  int32_t num_return = 1;  // answers, 1..width
+};
+
 // The temperature is at most 100, the repetition penalty at most 10, and the other two penalties
 // and the biases are -2..2 and -100..100.
 struct SamplingParams : kernels::DrawParams {
-  std::optional<uint64_t> seed;            // absent: drawn at admission and reported
-  int32_t n = 1;                           // samples of one prompt, 1..64; sample k uses seed + k
+  std::optional<uint64_t> seed;  // absent: drawn at admission and reported
+  int32_t n = 1;                 // samples of one prompt, 1..64; sample k uses seed + k
+  // n..64: draws so many samples, and answers with the n whose tokens have the highest mean
+  // log-probability, best first. Absent: n, in order.
+  std::optional<int32_t> best_of;
+  std::optional<BeamParams> beam;          // absent: tokens are drawn
   std::vector<LogitBias> logit_bias;       // at most 1024
   std::vector<int32_t> allowed_token_ids;  // empty: all; at most as many as the vocabulary has
+
+  // Returns the number of samples that are drawn. A beam search counts as one.
+  int32_t num_samples() const { return std::max(n, best_of.value_or(n)); }
+  // Returns the number of sequences that run side by side.
+  int32_t num_sequences() const { return beam ? beam->width : num_samples(); }
 };
 
 struct StopParams {

@@ -29,6 +29,7 @@ struct Sequence {
   int64_t num_prefix = 0;      // those of num_cached that the named prefix has
   int64_t num_recomputed = 0;  // tokens computed again after preemptions
   int32_t num_preemptions = 0;
+  int64_t num_copies = 0;  // of beam 0: blocks copied because the beams had shared them
 
   absl::Time first_scheduled = absl::InfinitePast();
   FinishReason finish_reason = FinishReason::kNone;

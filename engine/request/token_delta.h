@@ -30,6 +30,7 @@ struct Usage {
   int64_t prefix_tokens = 0;      // those of cached_tokens that came from the named prefix
   int64_t recomputed_tokens = 0;  // tokens computed again after preemptions
   int64_t num_preemptions = 0;
+  int64_t block_copies = 0;    // blocks copied because beams had shared them
   int64_t resumed_tokens = 0;  // of completion_tokens: given by a resumed request, all samples
   // These two are of a session's turn. Tokens that the session had before and still has:
   int64_t kept_tokens = 0;
@@ -69,7 +70,9 @@ struct TokenDelta {
   FinishReason finish_reason = FinishReason::kNone;
   std::string stop_string;  // the stop string that ended the sequence
   std::optional<int32_t> stop_token_id;
-  uint64_t seed = 0;           // the seed of this sample
+  uint64_t seed = 0;  // the seed of this sample
+  // Of the last delta, if the samples were chosen by it: the mean log-probability of the tokens.
+  std::optional<double> score;
   std::optional<Usage> usage;  // when asked for per chunk
 };
 

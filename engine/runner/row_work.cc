@@ -51,13 +51,25 @@ void ListCheck(const RowWork& first, const StepPlanEntry& entry, std::vector<Row
   works.push_back(work);
 }
 
+void ListBest(const RowWork& first, const StepPlanEntry& entry, std::vector<RowWork>& works) {
+  if (entry.num_samples == 0) return;
+  RowWork work = first;
+  work.kind = RowWork::Kind::kTopK;
+  work.row = first.row + entry.num_logit_rows - 1;
+  work.sample = entry.sequence->sample_index;
+  work.num_top = entry.sequence->request->num_candidates;
+  works.push_back(work);
+}
+
 void ListDraws(const RowWork& first, int32_t first_token, const StepPlan& plan,
                const StepPlanEntry& entry, std::vector<RowWork>& works) {
   RowWork work = first;
   work.row = first.row + entry.num_logit_rows - 1 - entry.num_drafts;
   work.token = first_token;
   work.sample = entry.sequence->sample_index;
-  work.num_top = entry.sequence->request->params.output.top_logprobs;
+  const GenerateParams& params = entry.sequence->request->params;
+  work.num_top = params.output.top_logprobs;
+  if (params.ranks_samples()) work.num_top = work.num_top.value_or(0);
   work.kind = RowWork::Kind::kVerify;
   for (; work.index < entry.num_drafts; ++work.index, ++work.row, ++work.token) {
     work.given = plan.drafts[entry.first_draft + work.index];
@@ -83,6 +95,8 @@ int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
       ListCheck(first, entry, works);
     } else if (request.is_scoring()) {
       ListScores(first, entry, works);
+    } else if (request.has_beams()) {
+      ListBest(first, entry, works);
     } else {
       ListDraws(first, num_tokens, plan, entry, works);
     }
@@ -95,14 +109,16 @@ int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
 
 kernels::SampleRow MakeSampleRow(const RowWork& work, const Request& request,
                                  std::span<const int32_t> tokens, int64_t num_generated) {
-  if (!work.draws()) {
+  const bool lists = work.kind == RowWork::Kind::kTopK;
+  if (!work.draws() && !lists) {
     return {.row = work.row, .given = work.given, .num_top = work.num_top};
   }
   const StopParams& stop = request.params.stop;
   const bool must_go_on = stop.must_go_on(num_generated);
   return {.row = work.row,
           .draw = work.token,
-          .num_top = work.num_top,
+          .num_top = lists ? std::nullopt : work.num_top,
+          .num_best = lists ? work.num_top.value_or(0) : 0,
           .params = request.params.sampling,
           .seed = request.seed + static_cast<uint64_t>(work.sample),
           .position = num_generated,

@@ -28,7 +28,8 @@ void Scheduler::Flights::Add(State& state) {
 
 void Scheduler::Flights::Start(State& state) {
   const CacheParams& cache = state.request().params.cache;
-  const bool shares = !cache.bypass_read && !cache.bypass_write && state.first_row() != 0;
+  const bool shares = !cache.bypass_read && !cache.bypass_write && state.first_row() != 0 &&
+                      state.beams.empty();
   const std::span<const int32_t> tokens = Shareable(state.sequence->tokens, state.window());
   state.lead_end = std::ssize(tokens);
   const int64_t left = state.lead_end - state.sequence->num_computed;
@@ -54,6 +55,7 @@ bool Scheduler::Flights::TryFollow(State& state) {
   if (least_tokens_ == 0 || state.num_follows >= kMostFollows) return false;
   const Request& request = state.request();
   if (request.params.cache.bypass_read || state.first_row() == 0) return false;
+  if (!state.beams.empty()) return false;  // of its tokens, the beams share only some
   if (TryFollowLoad(state)) return true;
   if (std::exchange(state.leaders_seen, num_leaders_) == num_leaders_) return false;
   const std::span<const int32_t> tokens = Shareable(state.sequence->tokens, state.window());

@@ -45,7 +45,11 @@ Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
 
 Scheduler::~Scheduler() {
   for (const auto& [id, state] : states_) {
-    if (blocks_.Holds(id)) blocks_.Release(id);
+    if (state->runs_beams()) {
+      ReleaseBeams(*state, {});
+    } else if (blocks_.Holds(id)) {
+      blocks_.Release(id);
+    }
   }
 }
 
@@ -62,7 +66,7 @@ std::shared_ptr<Scheduler::Group> Scheduler::NewGroup(const std::shared_ptr<Requ
 
 void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   const std::shared_ptr<Request>& request = sequence->request;
-  const int32_t n = request->params.sampling.n;
+  const int32_t n = request->params.sampling.num_sequences();
   QUIRE_CHECK(n >= 1 && n <= config_.max_num_seqs && request->max_tokens >= 1 &&
               !sequence->tokens.empty() && sequence->sample_index == 0)
       << "sequence " << sequence->id;
@@ -111,7 +115,7 @@ void Scheduler::AddResumed(std::vector<std::unique_ptr<Sequence>> samples) {
     state.forked = true;
     waiting_->Add(state);
   }
-  next_order_ += static_cast<uint64_t>(request->params.sampling.n);
+  next_order_ += static_cast<uint64_t>(request->params.sampling.num_samples());
   no_start_until_ = 0;
 }
 
@@ -197,7 +201,8 @@ void Scheduler::DropEnded(absl::Time now) {
     const EndCause cause = CauseOf(state, now);
     if (cause != EndCause::kFinished) {
       dropped_.push_back(End(state, FinishReason::kAbort, cause));
-    } else if (!state.IsDecode() && !state.AwaitsToken() && !IsToOpen(state)) {
+    } else if (!state.IsDecode() && !state.AwaitsToken() && !IsToOpen(state) &&
+               !state.runs_beams()) {
       (state.stalled() ? any_stalled_prefill_ : any_prefill_) = true;
     }
   }
@@ -217,7 +222,9 @@ FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause caus
   const SequenceId id = state.sequence->id;
   if (state.phase == State::Phase::kRunning) {
     if (cause == EndCause::kFinished) PinSession(state);
-    if (state.is_void) {
+    if (state.runs_beams()) {
+      ReleaseBeams(state, {.num_generated = state.sequence->num_generated()});
+    } else if (state.is_void) {
       blocks_.ReleaseUnlisted(id);
     } else {
       blocks_.Release(id, {.num_generated = state.sequence->num_generated()});
@@ -230,6 +237,7 @@ FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause caus
   flights_->End(state);
   state.phase = State::Phase::kEnded;
   state.sequence->finish_reason = reason;
+  for (const std::shared_ptr<Sequence>& beam : state.beams) beam->finish_reason = reason;
   if (--state.group->num_left == 0) {
     shares_.Leave(state.group->tenant);
     blocks_.charges().Release(state.group->payer);
@@ -286,7 +294,7 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
       stats_.num_overrun += entry.num_tokens;
       continue;
     }
-    Sequence& sequence = *state.sequence;
+    Sequence& sequence = *entry.sequence;                 // one of the state's
     const bool lost = item.num_holds != state.num_holds;  // preempted meanwhile
     int32_t num_refused = 0;
     if (entry.num_drafts > 0) {
@@ -305,8 +313,16 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
         if (flights_->NoteComputed(state)) no_start_until_ = 0;
       }
     }
-    if (tokens.empty()) continue;
-    if (!state.forked) {
+    if (tokens.empty()) {
+      if (!state.beams.empty() && !state.forked && !lost &&
+          sequence.num_computed == state.num_joint) {
+        ForkBeams(state);
+      }
+      continue;
+    }
+    if (state.request().has_beams()) {
+      TakeBeams(state, tokens, lost, finished);
+    } else if (!state.forked) {
       ForkSamples(state, tokens, lost, finished);
     } else {
       TakeToken(state, tokens.back(), finished);
@@ -423,7 +439,10 @@ absl::Time Scheduler::NextWakeup() const {
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = stats_;
   stats.num_waiting = waiting_->size();
-  stats.num_running = static_cast<int64_t>(running_.size());
+  stats.num_running = 0;
+  for (const State* state : running_) {
+    stats.num_running += state->runs_beams() ? std::ssize(state->beams) : 1;
+  }
   stats.num_stalled = waiting_->num_stalled() + std::ranges::count_if(running_, &State::stalled);
   stats.followers = flights_->ends();
   stats.num_tenants = shares_.num_active();

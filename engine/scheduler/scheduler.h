@@ -92,6 +92,7 @@ struct SchedulerStats {
   int64_t scored_tokens = 0;    // in continuations that were scored to their end
   int64_t drafted_tokens = 0;   // computed to find out whether they are right
   int64_t accepted_tokens = 0;  // correct drafts that did not end their sequence
+  int64_t beam_copies = 0;      // blocks copied because beams had shared them
   int64_t num_preemptions = 0;
   int64_t num_overrun = 0;             // tokens planned for a sequence that had already ended
   std::array<int64_t, 3> followers{};  // sequences that waited for others' tokens, by FollowEnd
@@ -147,6 +148,12 @@ inline constexpr int32_t kMostPasses = 8;
 // The samples of a scoring request are its continuations. At the fork each sequence is given all
 // tokens of its continuation but the last. The tokens are computed like a prompt, with logits for
 // every row. The sequence takes all its blocks at once, with its first token after the fork.
+//
+// The beams of a beam search (SamplingParams::beam) are planned, preempted and ended together. They
+// are forked when the prompt is computed, and draw nothing: each row yields a token and the beam
+// that it follows (SampledToken::parent). Complete() then moves the blocks by
+// BlockManager::Reorder. Nothing that beams generate is listed for others. At pipeline depth 1 the
+// beams wait for their tokens, and are not preempted while they are in flight.
 //
 // With max_draft_tokens, a decode may have drafted tokens (PromptLookup). Each row of the decode
 // draws a token, so the step shows how many drafts were right. A draft takes only what is left
@@ -255,6 +262,8 @@ class Scheduler {
   void PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, StepPlan& plan);
   // Returns true if the sequence's sink has room for `num_deltas` more.
   static bool SinkHasRoom(const State& state, int32_t num_deltas);
+  // Plans the next tokens of all beams, at most `most_tokens` in all, or none.
+  void PlanBeams(State& state, int32_t most_tokens, Budget& budget, StepPlan& plan);
   // Returns SinkHasRoom(), and updates the sequence's stalled_since.
   bool SinkCanTake(State& state, int32_t num_deltas, absl::Time now);
 
@@ -263,6 +272,7 @@ class Scheduler {
   // Grows the sequence's table for tokens up to `end` and applies the shift that is due. Preempts
   // other sequences if needed. Returns false if the table could not grow.
   bool MakeRoom(State& state, int64_t end);
+  bool MakeRoomForBeams(State& state, int64_t end);
   State* PickVictim(const State& served) const;
   State* PickStalled() const;
   void Preempt(State& victim);
@@ -277,6 +287,12 @@ class Scheduler {
   std::string RootKeyOf(const Request& request) const;
   bool TryStart(State& state, absl::Time now);
   bool StartBlocks(State& state, BlockManager::StartResult* start);
+  void MakeBeams(State& state);
+  void ForkBeams(State& state);
+  void ReleaseBeams(State& state, const CacheUseEnd& end);
+  static int64_t NumJointTokens(const State& state);
+  // Returns the blocks that beams need, after the tokens that they have in common, to come back.
+  int64_t BlocksToRejoin(const State& state) const;
 
   // After a step.
   InFlight& OldestInFlight(const StepPlan& plan);
@@ -289,6 +305,9 @@ class Scheduler {
   void ForkSamples(State& first, std::span<const SampledToken> sampled, bool lost,
                    std::vector<FinishedSequence>& finished);
   void TakeToken(State& state, const SampledToken& token, std::vector<FinishedSequence>& finished);
+  // Takes the tokens of one entry of a beam search. With the last entry's, the beams go on.
+  void TakeBeams(State& state, std::span<const SampledToken> tokens, bool lost,
+                 std::vector<FinishedSequence>& finished);
 
   std::shared_ptr<Group> NewGroup(const std::shared_ptr<Request>& request);
   State& NewState(std::shared_ptr<Sequence> sequence, std::shared_ptr<Group> group, uint64_t order);

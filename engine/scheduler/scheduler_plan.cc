@@ -102,7 +102,8 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   scratch_ = running_;
   // Each sequence may need a token besides the drafts. One more token is left for a start, which
   // many drafts could otherwise hold up for ever.
-  const auto num_running = static_cast<int32_t>(running_.size());
+  int32_t num_running = 0;
+  for (const State* state : running_) num_running += state->runs_beams() ? state->num_samples() : 1;
   int32_t drafts = std::min(config_.max_tokens_with_drafts, budget.tokens - 1) - num_running;
   drafts = any_prefill ? 0 : std::min(drafts, budget.logit_rows);
   for (size_t i = 0; i < scratch_.size(); ++i) {
@@ -111,6 +112,10 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
     if (budget.tokens <= kept) return;
     // An older sequence may have preempted this one in this loop.
     if (state->phase != State::Phase::kRunning || state->AwaitsToken()) continue;
+    if (state->runs_beams()) {
+      PlanBeams(*state, budget.tokens - kept, budget, plan);
+      continue;
+    }
     // After the fork, a continuation takes all its blocks here, the oldest sequence first. MakeRoom
     // may then add a block copy to the step, and a step must include every sequence for which it
     // copies a block. So the first token of the continuation is planned at once. The other tokens
@@ -149,6 +154,7 @@ void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
   for (State* state : running_) {
     if (oldest == nullptr && !state->stalled()) oldest = state;
     if (state->IsDecode() || state->AwaitsToken() || IsToOpen(*state)) continue;
+    if (state->runs_beams()) continue;
     if (state->last_step == plan.step) continue;  // its continuation was opened in this step
     scratch_.push_back(state);
   }
@@ -210,7 +216,8 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, 
                       .num_tokens = num_tokens + num_drafts,
                       .num_drafts = num_drafts,
                       .first_draft = static_cast<int32_t>(plan.drafts.size()) - num_drafts};
-  if (end == state.num_tokens() + state.unsampled) {
+  const bool rejoins = !state.beams.empty();  // the beams fork again, and need no row for that
+  if (end == state.num_tokens() + state.unsampled && !rejoins) {
     entry.num_samples = state.num_samples();
     entry.num_logit_rows = 1 + num_drafts;
   }
@@ -271,7 +278,13 @@ Scheduler::State* Scheduler::PickVictim(const State& served) const {
     State* state = running_[i];
     if (state == &served || state->last_step == step_ + 1) continue;
     if (!state->stalled() && !served.older_than(*state)) continue;
-    const BlockManager::Exclusive own = blocks_.ExclusiveOf(state->sequence->id);
+    if (state->runs_beams() && state->in_flight > 0) continue;
+    BlockManager::Exclusive own = blocks_.ExclusiveOf(state->sequence->id);
+    for (size_t k = 1; state->runs_beams() && k < state->beam_ids.size(); ++k) {
+      const BlockManager::Exclusive more = blocks_.ExclusiveOf(state->beam_ids[k]);
+      own.num_blocks += more.num_blocks;
+      own.num_tokens += more.num_tokens;
+    }
     // Tokens that a shift removed from the cache must be computed again, too.
     const int64_t lost = config_.victim == VictimChoice::kYoungest
                              ? -static_cast<int64_t>(state->order)
@@ -287,7 +300,13 @@ Scheduler::State* Scheduler::PickVictim(const State& served) const {
 
 void Scheduler::Preempt(State& victim) {
   flights_->Stop(victim);
-  blocks_.Release(victim.sequence->id, {.comes_back = true});
+  if (victim.runs_beams()) {
+    ReleaseBeams(victim, {.comes_back = true});
+    victim.num_joint = NumJointTokens(victim);
+    victim.forked = false;
+  } else {
+    blocks_.Release(victim.sequence->id, {.comes_back = true});
+  }
   AddPlaces(victim, -victim.num_samples());
   running_.erase(std::ranges::find(running_, &victim));
   waiting_->Add(victim);
@@ -466,10 +485,11 @@ Scheduler::State* Scheduler::PickStalled() const {
 bool Scheduler::StartBlocks(State& state, BlockManager::StartResult* start) {
   const CacheParams& cache = state.request().params.cache;
   const CacheAccess access{.read = !cache.bypass_read && state.first_row() != 0,
-                           .write = !cache.bypass_write,
+                           .write = !cache.bypass_write && state.beams.empty(),
                            .payer = state.group->payer};
   const SequenceId id = state.sequence->id;
   std::span<const int32_t> tokens = state.sequence->tokens;
+  tokens = tokens.first(static_cast<size_t>(state.num_tokens()));
   if (const CacheWindow& window = state.window(); window.on()) {
     tokens = tokens.first(std::min<size_t>(tokens.size(), window.capacity()));
   }
@@ -484,7 +504,8 @@ bool Scheduler::StartBlocks(State& state, BlockManager::StartResult* start) {
   // A sequence that runs alone may fill the cache to the last block.
   const bool alone = running_.empty();
   const int64_t spare =
-      alone ? 0 : 1 + config_.headroom_blocks * static_cast<int64_t>(running_.size());
+      BlocksToRejoin(state) +
+      (alone ? 0 : 1 + config_.headroom_blocks * static_cast<int64_t>(running_.size()));
   for (const bool allow_copy : {true, false}) {
     *start = blocks_.StartSequence(id, state.group->root_key, lookup, access, allow_copy,
                                    state.group->on);

@@ -25,9 +25,14 @@ bool Scheduler::IsOverQuota(const State& state) const {
 bool Scheduler::WaitsForQuota(const State& state, int64_t end) const {
   const int32_t most = state.request().params.limits.max_blocks;
   if (most == 0) return false;
-  const TableShift shift = state.ShiftDue();
-  const int64_t num_tokens = state.PositionOf(end) - shift.count;
-  const int64_t more = blocks_.NumBlocksToGrow(state.sequence->id, num_tokens, shift);
+  int64_t more = 0;
+  if (state.runs_beams()) {
+    more = blocks_.GrowthTogether(state.beam_ids, end).num_blocks;
+  } else {
+    const TableShift shift = state.ShiftDue();
+    const int64_t num_tokens = state.PositionOf(end) - shift.count;
+    more = blocks_.NumBlocksToGrow(state.sequence->id, num_tokens, shift);
+  }
   if (more <= 0) return false;
   const double charge = blocks_.charges().Charge(state.group->payer);
   if (charge + static_cast<double>(more) <= most + kRounding) return false;

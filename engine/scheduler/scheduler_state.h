@@ -82,6 +82,14 @@ struct Scheduler::State {
   int64_t leaders_seen = 0;          // it was compared with so many leaders
   int32_t num_follows = 0;           // times that it began to follow
 
+  // Of a beam search, once the prompt has been computed. The first beam is `sequence`. All have
+  // equally many tokens, and in the cache as well: num_planned is that of each.
+  std::vector<std::shared_ptr<Sequence>> beams;
+  std::vector<SequenceId> beam_ids;
+  std::vector<SampledToken> beam_tokens;  // of the step that is being completed
+  std::vector<int32_t> beam_parents;      // scratch
+  int64_t num_joint = 0;  // after a preemption, the leading tokens that all beams have in common
+
   // Used by Waiting.
   enum class Turn : uint8_t { kIn, kStalled, kFollows };
   Turn turn = Turn::kIn;
@@ -107,7 +115,12 @@ struct Scheduler::State {
   static constexpr size_t kHotBytes = 192;
 
   const Request& request() const { return *group_request; }
-  int32_t num_samples() const { return forked ? 1 : request().params.sampling.n; }
+  // True if its beams run.
+  bool runs_beams() const { return forked && !beams.empty(); }
+  // Returns the number of its places.
+  int32_t num_samples() const {
+    return forked && beams.empty() ? 1 : request().params.sampling.num_sequences();
+  }
   const CacheWindow& window() const {
     static constexpr CacheWindow kNone;
     return has_window ? request().cache_window : kNone;
@@ -119,7 +132,11 @@ struct Scheduler::State {
     const bool due = window().NumShifts(num_planned) > num_shifts;
     return {.first = window().sinks, .count = due ? window().drop : 0};
   }
-  int64_t num_tokens() const { return static_cast<int64_t>(sequence->tokens.size()); }
+  // Returns the number of tokens to compute. Of beams that come back after a preemption, those that
+  // they have in common, until these are computed.
+  int64_t num_tokens() const {
+    return !beams.empty() && !forked ? num_joint : std::ssize(sequence->tokens);
+  }
   bool stalled() const { return sequence->stalled_since != absl::InfiniteFuture(); }
   bool older_than(const State& other) const { return order < other.order; }
 
@@ -135,6 +152,7 @@ struct Scheduler::State {
   // max_tokens, forks the samples, or opens a continuation.
   bool AwaitsToken() const {
     if (unsampled == 0) return false;
+    if (!beams.empty()) return true;  // any beam's tokens may become another's
     return !forked || is_scoring || num_tokens() - prompt_len + unsampled >= request().max_tokens;
   }
   // Returns the index from which on the row of every token needs logits, or nullopt if no row needs

@@ -19,7 +19,7 @@ struct StepPlanEntry {
   int32_t num_tokens = 0;        // query_len; the last num_drafts of them are drafted
   int32_t num_logit_rows = 0;    // the number of last rows that need logits; may be 0
   // The number of tokens drawn from the entry's last row: 0 for a chunk before the sequence's last
-  // token, n at the end of the prompt of a request with n samples, otherwise 1.
+  // token, n at the end of the prompt of a request with n samples or beams, otherwise 1.
   int32_t num_samples = 0;
   // The drafted tokens, StepPlan::drafts[first_draft, first_draft + num_drafts). They are guesses
   // at the tokens after the sequence's last. For each draft, a token is drawn from the row before
@@ -59,6 +59,9 @@ struct SampledToken {
   // True only with kAbort, if the token's row of logits was no probability distribution. Then
   // nothing that the sequence computed may be shared.
   bool is_void = false;
+  // Of a beam: the beam whose tokens this token follows, which is then a parent of itself. All
+  // tokens of a request's beams have the same finish reason.
+  int32_t parent = 0;
 };
 
 // The tokens that a step drew: num_draws() for each plan entry, in order. The tokens of an entry

@@ -14,6 +14,13 @@ absl::Status CheckTurn(const GenerateParams& params) {
   if (!params.continuations.empty()) {
     return absl::InvalidArgumentError("continuations: want none in a session");
   }
+  if (params.sampling.beam) {
+    return absl::InvalidArgumentError("sampling.beam: want it absent in a session");
+  }
+  if (params.sampling.best_of) {
+    return absl::InvalidArgumentError(
+        "sampling.best_of: want none in a session; fork the session for more samples");
+  }
   if (params.sampling.n != 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "sampling.n: want 1 in a session, got %d; fork the session for more", params.sampling.n));

@@ -26,8 +26,8 @@
 
 #include "base/heartbeat.h"
 #include "base/mutex.h"
+#include "engine/request/delta_buffer.h"
 #include "engine/request/token_sink.h"
-#include "server/call/delta_buffer.h"
 
 namespace quire::server {
 
@@ -136,7 +136,7 @@ class StreamSink : public engine::TokenSink,
   absl::Time abandon_at_;                    // egress thread only
 
   mutable base::Mutex mu_;
-  DeltaBuffer waiting_ ABSL_GUARDED_BY(mu_);
+  engine::DeltaBuffer waiting_ ABSL_GUARDED_BY(mu_);
   mutable bool room_is_wanted_ ABSL_GUARDED_BY(mu_) = false;  // CanTake returned false
   int32_t num_ended_ ABSL_GUARDED_BY(mu_) = 0;                // samples
   bool write_in_flight_ ABSL_GUARDED_BY(mu_) = false;
@@ -206,7 +206,7 @@ class UnarySink : public engine::TokenSink,
   bool closed_ = false;   // egress thread only
 
   base::Mutex mu_;
-  DeltaBuffer samples_ ABSL_GUARDED_BY(mu_);
+  engine::DeltaBuffer samples_ ABSL_GUARDED_BY(mu_);
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   engine::RequestSummary summary_ ABSL_GUARDED_BY(mu_);
 };

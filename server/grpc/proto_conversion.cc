@@ -23,6 +23,31 @@ absl::StatusOr<int32_t> ToCount(std::string_view field, uint32_t value) {
       absl::StrFormat("%s: want at most %d, got %d", field, kMax, value));
 }
 
+absl::StatusOr<engine::BeamParams> BeamOf(const v1::BeamParams& in) {
+  using EarlyStopping = engine::BeamParams::EarlyStopping;
+  engine::BeamParams out;
+  ASSIGN_OR_RETURN(out.width, ToCount("sampling.beam.width", in.width()));
+  if (in.has_length_penalty()) out.length_penalty = in.length_penalty();
+  if (in.has_num_return()) {
+    ASSIGN_OR_RETURN(out.num_return, ToCount("sampling.beam.num_return", in.num_return()));
+  }
+  switch (in.early_stopping()) {
+    case v1::BeamParams::EARLY_STOPPING_UNSPECIFIED:
+    case v1::BeamParams::EARLY_STOPPING_HEURISTIC:
+      return out;
+    case v1::BeamParams::EARLY_STOPPING_ALWAYS:
+      out.early_stopping = EarlyStopping::kAlways;
+      return out;
+    case v1::BeamParams::EARLY_STOPPING_NEVER:
+      out.early_stopping = EarlyStopping::kNever;
+      return out;
+    default:
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "sampling.beam.early_stopping: want one of HEURISTIC, ALWAYS, NEVER, got %d",
+          static_cast<int>(in.early_stopping())));
+  }
+}
+
 absl::StatusOr<engine::SamplingParams> SamplingOf(const v1::SamplingParams& in) {
   engine::SamplingParams out;
   if (in.has_temperature()) out.temperature = in.temperature();
@@ -41,6 +66,12 @@ absl::StatusOr<engine::SamplingParams> SamplingOf(const v1::SamplingParams& in) 
   if (in.has_seed()) out.seed = in.seed();
   if (in.has_n()) {
     ASSIGN_OR_RETURN(out.n, ToCount("sampling.n", in.n()));
+  }
+  if (in.has_beam()) {
+    ASSIGN_OR_RETURN(out.beam, BeamOf(in.beam()));
+  }
+  if (in.has_best_of()) {
+    ASSIGN_OR_RETURN(out.best_of, ToCount("sampling.best_of", in.best_of()));
   }
   for (const auto& [token_id, bias] : in.logit_bias()) {
     out.logit_bias.push_back({.token_id = token_id, .bias = bias});
@@ -284,6 +315,7 @@ v1::Usage ToProto(const engine::Usage& usage) {
   out.set_resumed_tokens(ToWireCount(usage.resumed_tokens));
   out.set_fork_recomputed_tokens(ToWireCount(usage.fork_recomputed_tokens));
   out.set_kept_tokens(ToWireCount(usage.kept_tokens));
+  out.set_block_copies(ToWireCount(usage.block_copies));
   return out;
 }
 
@@ -443,6 +475,7 @@ v1::GenerateResponse ToProto(std::vector<engine::TokenDelta> samples,
     completion.set_finish_reason(ToProto(sample.finish_reason));
     if (const auto stop = ToStoppedBy(sample)) *completion.mutable_stop() = *stop;
     completion.set_seed(sample.seed);
+    if (sample.score) completion.set_score(*sample.score);
   }
   *out.mutable_usage() = ToProto(summary.usage);
   *out.mutable_timings() = ToProto(summary.timings);

@@ -121,6 +121,8 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
   counter("quire_preemptions_total", "Times that a sequence was preempted and lost its blocks.",
           stats.preemptions);
   counter("quire_kv_block_copies_total", "KV blocks copied before a write.", stats.block_copies);
+  counter("quire_beam_copies_total", "Those of the copies that beams made of shared blocks.",
+          stats.beam_copies);
   counter("quire_steps_total", "Steps of the engine.", stats.steps);
   counter("quire_steps_failed_total", "Steps that failed; the requests in them failed too.",
           stats.steps_failed);

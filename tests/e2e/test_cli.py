@@ -71,6 +71,29 @@ class CliTest(harness.TestCase):
         self.assertEqual(sorted(line[:12] for line in shown.splitlines() if line.startswith("--- sample")),
                          ["--- sample 0", "--- sample 1", "--- sample 2"])
 
+    def test_the_best_samples_come_with_their_scores(self):
+        options = ("--prompt", PROMPT, "--max_tokens", "5", "--n", "2", "--best_of", "4", "--ignore_eos", "--seed", "3")
+        shown = self.quire("generate", *options).stdout
+        self.assertEqual(len([line for line in shown.splitlines() if ", score -" in line]), 2)
+        answer, = json_lines(self.quire("generate", *options, "--json").stdout)
+        scores = [completion["score"] for completion in answer["completions"]]
+        self.assertEqual(scores, sorted(scores, reverse=True))
+        self.assertEqual(answer["usage"]["completion_tokens"], 20)
+
+    def test_beams_give_the_best_answers(self):
+        options = ("--prompt", PROMPT, "--max_tokens", "6", "--beam_width", "4", "--beam_return", "2", "--ignore_eos",
+                   "--beam_early_stopping", "never")
+        shown = self.quire("generate", *options).stdout
+        self.assertEqual(len([line for line in shown.splitlines() if ", score -" in line]), 2)
+        answer, = json_lines(self.quire("generate", *options, "--json").stdout)
+        first, second = answer["completions"]
+        self.assertGreater(first["score"], second["score"])
+        self.assertEqual(answer["usage"]["completion_tokens"], 4 * 6)
+        whole = self.client.tokenize(PROMPT, add_special_tokens=True) + first["token_ids"]
+        read = self.client.generate(whole, max_tokens=1, prompt_logprobs=0).prompt_logprobs
+        self.assertAlmostEqual(sum(position.chosen.logprob for position in read[-6:]) / 6, first["score"], places=6)
+        self.quire("generate", *options[:-1], "soon", status=2)
+
     def test_logprobs_are_listed(self):
         shown = self.quire("generate", "--prompt", PROMPT, "--max_tokens", "4", "--ignore_eos", "--logprobs", "2",
                            "--allowed_token_ids", LETTERS).stdout

@@ -229,6 +229,7 @@ class Script {
     if (Rarely()) sampling.repetition_penalty = Real();
     if (Rarely()) sampling.penalty_last_n = Number();
     if (data_.ConsumeBool()) sampling.n = Number();
+    if (Rarely()) sampling.best_of = Number();
     if (data_.ConsumeBool()) sampling.seed = static_cast<uint64_t>(Small());
     if (Rarely()) {
       for (const int32_t id : Ids())

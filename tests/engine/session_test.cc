@@ -291,6 +291,8 @@ TEST(SessionTurnTest, WhatATurnCannotHaveIsRefusedByName) {
     return std::string(sink->status().message());
   };
   EXPECT_THAT(error([](auto& p) { p.sampling.n = 2; }), HasSubstr("sampling.n: want 1"));
+  EXPECT_THAT(error([](auto& p) { p.sampling.best_of = 2; }),
+              HasSubstr("sampling.best_of: want none in a session"));
   EXPECT_THAT(error([](auto& p) { p.sampling.n = 0; }), HasSubstr("sampling.n: want 1"));
   EXPECT_THAT(error([](auto& p) { p.cache.window_tokens = 64; }),
               HasSubstr("cache.window_tokens: want 0"));

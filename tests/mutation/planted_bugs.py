@@ -677,7 +677,7 @@ bug("e16", "a request that the queue refuses is answered though others of its ba
 drop("e17", "a batch that is cancelled goes on", "item->submitted->Cancel();")
 drop("e18", "a batch waits for ever for a client that reads nothing", "egress_.WakeAfter(weak_from_this(), options_.linger);")
 
-bug, drop = source("server/call/delta_buffer.cc", "egress_test")
+bug, drop = source("engine/request/delta_buffer.cc", "egress_test")
 drop("e03", "usage is lost in a merge", "if (from.usage.has_value()) to.usage = from.usage;")
 drop("e04", "prompt log-probabilities are lost in a merge", "MoveToEnd(from.prompt_logprobs, to.prompt_logprobs);")
 bug("e05", "log-probabilities do not count as memory",
@@ -686,6 +686,41 @@ bug("e05", "log-probabilities do not count as memory",
 bug("e06", "a stop token's id is lost in a merge", "if (from.stop_token_id.has_value())",
     "if (!BUG && from.stop_token_id.has_value())")
 bug("e14", "nothing is merged", "if (it == merged_.end())", "if (BUG || it == merged_.end())")
+
+bug, drop = source("engine/request/best_samples_sink.cc", "engine_test:BestOfTest.*")
+bug("BestOfWorst", "the worst samples are kept", "std::pair(-*s.score,", "std::pair(BUG ? *s.score : -*s.score,")
+bug("BestOfTieByLast", "of equal samples the later one comes first", " s.index); }", " BUG ? -s.index : s.index); }")
+bug("BestOfSum", "samples are chosen by sums, so the short ones win", "static_cast<double>(sum.num_tokens) : 0.0",
+    "(BUG ? 1.0 : static_cast<double>(sum.num_tokens)) : 0.0")
+drop("BestOfPromptLost", "the prompt's log-probabilities end with sample 0",
+     "if (!sample.prompt_logprobs.empty()) std::swap(prompt_logprobs, sample.prompt_logprobs);")
+
+bug, drop = source("engine/output/beam_search.cc", "beam_test:BeamTest.EqualsANaiveSearch")
+bug("BeamEndsBelowWidth", "an end counts though better continuations fill the beams", "else if (i < params_.width) {",
+    "else if (BUG || i < params_.width) {")
+bug("BeamLengthWithoutEnd", "the end token does not count as a token of the answer",
+    "base::Pow(static_cast<double>(num_generated),", "base::Pow(static_cast<double>(num_generated - (BUG ? 1 : 0)),")
+bug("BeamNeverIsHeuristic", "never stops like the heuristic", "params_.early_stopping == BeamParams::EarlyStopping::kNever &&",
+    "!BUG && params_.early_stopping == BeamParams::EarlyStopping::kNever &&")
+bug("BeamSlotReused", "two children share a slot", "while (children_[slot].parent >= 0) ++slot;",
+    "while (!BUG && children_[slot].parent >= 0) ++slot;")
+
+bug, drop = source("engine/kv/block_manager_beams.cc", "kv_test:BeamsPropertyTest.*")
+bug("GangHalfPlanned", "some beams get blocks where not all can", "num_blocks > num_available()) return false;",
+    "num_blocks > num_available() && !BUG) return false;")
+bug("ReorderKeepsChild", "a beam keeps its blocks when it becomes the child of another",
+    "if (parent_index == i) continue;", "if (BUG || parent_index == i) continue;")
+bug("BeamCopiesOneMore", "the last beam of those that share a block copies it, too", "|| num_left > 1 ? 1 : 0",
+    "|| num_left > (BUG ? 0 : 1) ? 1 : 0")
+drop("BeamListed", "what beams generate is listed", "Find(id).access.write = false;")
+
+bug, drop = source("engine/scheduler/scheduler_beams.cc", "beam_test")
+bug("BeamParentsTokensAfter", "a child gets the tokens of its beam with the token after them",
+    "if (parent == static_cast<int32_t>(k)) continue;",
+    "if (parent == static_cast<int32_t>(k)) {\n      if (BUG) state.beams[k]->tokens.push_back(0);\n      continue;\n    }")
+drop("BeamsKeptApart", "the blocks of beams do not move", "blocks_.Reorder(state.beam_ids, state.beam_parents);")
+bug("BeamsRejoinTooLate", "beams come back after more than they have in common", "std::ssize(first) - 1;",
+    "std::ssize(first) - 1;\n  if (BUG) return num_joint;", "beam_test:*Preemptions")
 
 bug, drop = source("server/grpc/proto_conversion.cc", "server_test")
 bug("e07", "fields of usage are swapped", "ToWireCount(usage.cached_tokens)",

@@ -234,6 +234,7 @@ engine::Stats FakeEngine::stats() const {
   stats.drafted_tokens = 25;
   stats.accepted_tokens = 24;
   stats.block_copies = 15;
+  stats.beam_copies = 14;
   stats.preemptions = 16;
   stats.steps = 17;
   stats.steps_failed = 19;

@@ -24,6 +24,7 @@ class CollectingSink final : public engine::TokenSink {
     engine::FinishReason finish_reason = engine::FinishReason::kNone;
     std::string stop_string;
     uint64_t seed = 0;
+    std::optional<double> score;
     int64_t num_deltas = 0;
   };
 
@@ -56,6 +57,7 @@ class CollectingSink final : public engine::TokenSink {
       sample.finish_reason = delta.finish_reason;
     if (!delta.stop_string.empty()) sample.stop_string = delta.stop_string;
     sample.seed = delta.seed;
+    if (delta.score) sample.score = delta.score;
     changed_.NotifyAll();
   }
 

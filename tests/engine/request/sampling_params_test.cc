@@ -49,6 +49,12 @@ TEST_P(ValidateTest, SaysWhichFieldIsWrong) {
 const float kNan = std::numeric_limits<float>::quiet_NaN();
 const float kInfinity = std::numeric_limits<float>::infinity();
 
+Params Searching() {
+  Params params;
+  params.sampling.beam = {.width = 4};
+  return params;
+}
+
 // The cases test both sides of every limit.
 INSTANTIATE_TEST_SUITE_P(
     Fields, ValidateTest,
@@ -89,6 +95,50 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"", [](Params& p) { p.sampling.n = 64; }},
         Case{"sampling.n", [](Params& p) { p.sampling.n = 0; }},
         Case{"sampling.n", [](Params& p) { p.sampling.n = 65; }},
+        Case{"", [](Params& p) { p.sampling.best_of = 64; }},
+        Case{"", [](Params& p) { p.sampling.best_of = p.sampling.n = 3; }},
+        Case{"sampling.best_of", [](Params& p) { p.sampling.best_of = 0; }},
+        Case{"sampling.best_of", [](Params& p) { p.sampling.best_of = 65; }},
+        Case{"sampling.best_of",
+             [](Params& p) {
+               p.sampling.n = 3;
+               p.sampling.best_of = 2;
+             }},
+        Case{"", [](Params& p) { p.sampling.beam = {.width = 32, .num_return = 32}; }},
+        Case{"", [](Params& p) { p.sampling.beam = {.width = 2, .length_penalty = -5.0f}; }},
+        Case{"sampling.beam.width", [](Params& p) { p.sampling.beam = {.width = 0}; }},
+        Case{"sampling.beam.width", [](Params& p) { p.sampling.beam = {.width = 1}; }},
+        Case{"sampling.beam.width", [](Params& p) { p.sampling.beam = {.width = 33}; }},
+        Case{"sampling.beam.length_penalty",
+             [](Params& p) { p.sampling.beam = {.width = 2, .length_penalty = 5.1f}; }},
+        Case{"sampling.beam.length_penalty",
+             [](Params& p) { p.sampling.beam = {.width = 2, .length_penalty = kNan}; }},
+        Case{"sampling.beam.num_return",
+             [](Params& p) { p.sampling.beam = {.width = 2, .num_return = 0}; }},
+        Case{"sampling.beam.num_return",
+             [](Params& p) { p.sampling.beam = {.width = 2, .num_return = 3}; }},
+        Case{"sampling.n", [](Params& p) { (p = Searching()).sampling.n = 2; }},
+        Case{"sampling.best_of", [](Params& p) { (p = Searching()).sampling.best_of = 1; }},
+        Case{"sampling.temperature",
+             [](Params& p) { (p = Searching()).sampling.temperature = 0.0f; }},
+        Case{"sampling.top_k", [](Params& p) { (p = Searching()).sampling.top_k = 5; }},
+        Case{"sampling.typical_p", [](Params& p) { (p = Searching()).sampling.typical_p = 0.5f; }},
+        Case{"sampling.top_p", [](Params& p) { (p = Searching()).sampling.top_p = 0.5f; }},
+        Case{"sampling.min_p", [](Params& p) { (p = Searching()).sampling.min_p = 0.5f; }},
+        Case{"sampling.presence_penalty",
+             [](Params& p) { (p = Searching()).sampling.presence_penalty = 0.5f; }},
+        Case{"sampling.frequency_penalty",
+             [](Params& p) { (p = Searching()).sampling.frequency_penalty = 0.5f; }},
+        Case{"sampling.repetition_penalty",
+             [](Params& p) { (p = Searching()).sampling.repetition_penalty = 0.5f; }},
+        Case{"sampling.logit_bias",
+             [](Params& p) { (p = Searching()).sampling.logit_bias = {{1, 1.0f}}; }},
+        Case{"stop.stop", [](Params& p) { (p = Searching()).stop.stop = {"x"}; }},
+        Case{"output.top_logprobs", [](Params& p) { (p = Searching()).output.top_logprobs = 0; }},
+        Case{"output.prompt_logprobs",
+             [](Params& p) { (p = Searching()).output.prompt_logprobs = 0; }},
+        Case{"cache.window_tokens",
+             [](Params& p) { (p = Searching()).cache.window_tokens = 64; }},
         Case{"", [](Params& p) { p.sampling.logit_bias.assign(1024, {99, -100.0f}); }},
         Case{"sampling.logit_bias", [](Params& p) { p.sampling.logit_bias.assign(1025, {}); }},
         Case{"sampling.logit_bias", [](Params& p) { p.sampling.logit_bias = {{100, 1.0f}}; }},

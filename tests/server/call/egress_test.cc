@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 
 #include "base/mutex.h"
-#include "server/call/delta_buffer.h"
+#include "engine/request/delta_buffer.h"
 
 namespace quire::server {
 namespace {
@@ -114,7 +114,7 @@ class FakeCall : public StreamWriter {
 };
 
 TEST(DeltaBufferTest, MergesPerSample) {
-  DeltaBuffer buffer;
+  engine::DeltaBuffer buffer;
   engine::TokenDelta first = Delta(1, "a");
   first.token_ids = {1};
   first.logprobs.resize(1);

@@ -61,6 +61,11 @@ TEST(ProtoConversionTest, TakesEveryField) {
   sampling.set_penalty_last_n(0);
   sampling.set_seed(0xFFFFFFFFFFFFFFFFu);
   sampling.set_n(3);
+  sampling.set_best_of(5);
+  sampling.mutable_beam()->set_width(7);
+  sampling.mutable_beam()->set_length_penalty(-0.5f);
+  sampling.mutable_beam()->set_early_stopping(v1::BeamParams::EARLY_STOPPING_NEVER);
+  sampling.mutable_beam()->set_num_return(2);
   (*sampling.mutable_logit_bias())[9] = -1.0f;
   (*sampling.mutable_logit_bias())[4] = 2.0f;
   sampling.add_allowed_token_ids(7);
@@ -102,6 +107,12 @@ TEST(ProtoConversionTest, TakesEveryField) {
   EXPECT_EQ(params->sampling.penalty_last_n, 0);
   EXPECT_EQ(params->sampling.seed, 0xFFFFFFFFFFFFFFFFu);
   EXPECT_EQ(params->sampling.n, 3);
+  EXPECT_EQ(params->sampling.best_of, 5);
+  ASSERT_TRUE(params->sampling.beam.has_value());
+  EXPECT_EQ(params->sampling.beam->width, 7);
+  EXPECT_EQ(params->sampling.beam->length_penalty, -0.5f);
+  EXPECT_EQ(params->sampling.beam->early_stopping, engine::BeamParams::EarlyStopping::kNever);
+  EXPECT_EQ(params->sampling.beam->num_return, 2);
   ASSERT_EQ(params->sampling.logit_bias.size(), 2u);
   EXPECT_EQ(params->sampling.logit_bias[0].token_id, 4);
   EXPECT_EQ(params->sampling.logit_bias[1].bias, -1.0f);
@@ -242,13 +253,15 @@ TEST(ProtoConversionTest, AUnaryAnswerHasItsSamplesInOrder) {
                      .text = "zero",
                      .finish_reason = engine::FinishReason::kStop,
                      .stop_string = "END",
-                     .seed = 5});
+                     .seed = 5,
+                     .score = -0.25});
   engine::RequestSummary summary{.usage = {.prompt_tokens = 1,
                                            .completion_tokens = 2,
                                            .cached_tokens = 3,
                                            .prefix_tokens = 6,
                                            .recomputed_tokens = 4,
-                                           .num_preemptions = 5},
+                                           .num_preemptions = 5,
+                                           .block_copies = 7},
                                  .timings = {.queue = absl::Milliseconds(1),
                                              .prefill = absl::Milliseconds(2),
                                              .ttft = absl::Milliseconds(3),
@@ -258,12 +271,15 @@ TEST(ProtoConversionTest, AUnaryAnswerHasItsSamplesInOrder) {
   EXPECT_EQ(out.completions(0).text(), "zero");
   EXPECT_EQ(out.completions(0).stop().text(), "END");
   EXPECT_EQ(out.completions(0).seed(), 5u);
+  EXPECT_EQ(out.completions(0).score(), -0.25);
   EXPECT_EQ(out.completions(1).index(), 1u);
+  EXPECT_FALSE(out.completions(1).has_score());
   EXPECT_FALSE(out.completions(1).has_stop());
   EXPECT_EQ(out.usage().cached_tokens(), 3u);
   EXPECT_EQ(out.usage().recomputed_tokens(), 4u);
   EXPECT_EQ(out.usage().prefix_tokens(), 6u);
   EXPECT_EQ(out.usage().num_preemptions(), 5u);
+  EXPECT_EQ(out.usage().block_copies(), 7u);
   EXPECT_DOUBLE_EQ(out.timings().queue_seconds(), 0.001);
   EXPECT_DOUBLE_EQ(out.timings().prefill_seconds(), 0.002);
   EXPECT_DOUBLE_EQ(out.timings().ttft_seconds(), 0.003);

@@ -106,7 +106,7 @@ void CheckFeasible(const Request& request, int32_t vocab_size) {
   for (const int32_t id : request.prompt_ids) QUIRE_CHECK(id >= 0 && id < vocab_size) << id;
   // An empty cache must hold all samples together. Without a window, they share the full blocks of
   // the prompt.
-  const int64_t n = request.params.sampling.n;
+  const int64_t n = request.params.sampling.num_samples();
   if (window.on()) {
     QUIRE_CHECK(window.capacity() <= kLimits.max_model_len &&
                 n * window.MostHeld() <= kLimits.cache_tokens)
@@ -149,7 +149,7 @@ class RequestPath {
     CheckFeasible(*request, tokenizer_.vocab_size());
     engine::OutputProcessor output(tokenizer_);
     output.Add(0, request);
-    for (int32_t k = 0; k < std::min(request->params.sampling.n, kMaxSamples); ++k) {
+    for (int32_t k = 0; k < std::min(request->params.sampling.num_samples(), kMaxSamples); ++k) {
       Generate(*request, k, output);
     }
   }

@@ -162,6 +162,7 @@ TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
       {"quire_drafted_tokens_total", 25},
       {"quire_accepted_tokens_total", 24},
       {"quire_kv_block_copies_total", 15},
+      {"quire_beam_copies_total", 14},
       {"quire_preemptions_total", 16},
       {"quire_steps_total", 17},
       {"quire_steps_failed_total", 19},
