@@ -3,15 +3,12 @@
 #include <nghttp2/nghttp2.h>
 
 #include "base/check.h"
+#include "server/door/http2_frames.h"
 
 namespace quire::server::door {
 namespace {
 
 constexpr size_t kFieldOverhead = 32;  // RFC 7541, 4.1
-
-std::string_view Text(const uint8_t* data, size_t size) {
-  return {reinterpret_cast<const char*>(data), size};
-}
 
 }  // namespace
 
@@ -37,7 +34,7 @@ bool HeaderBlockReader::Read(std::span<const uint8_t> bytes, bool last, size_t m
     if ((flags & NGHTTP2_HD_INFLATE_EMIT) != 0) {
       list_bytes_ += field.namelen + field.valuelen + kFieldOverhead;
       if (list_bytes_ > max_list_bytes) return false;
-      Take(Text(field.name, field.namelen), Text(field.value, field.valuelen));
+      Take(Text({field.name, field.namelen}), Text({field.value, field.valuelen}));
     }
     if ((flags & NGHTTP2_HD_INFLATE_FINAL) != 0) {
       nghttp2_hd_inflate_end_headers(inflater_);
