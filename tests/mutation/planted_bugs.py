@@ -85,8 +85,6 @@ bug("g13", "a table that was not updated is taken for known", "if (!is_committed
     "decoder_test:BlockTables*")
 
 bug, drop = source("engine/step_loop.cc", "cuda_engine_test")
-bug("g07", "what a request drew after its end is shown", "if (sequence.finish_reason != FinishReason::kNone) {",
-    "if (!BUG && sequence.finish_reason != FinishReason::kNone) {")
 bug("g16", "the pacer learns the time that the host took", "std::min(now - step.begin, result_.since_previous)",
     "(BUG ? now - step.begin : std::min(now - step.begin, result_.since_previous))", "cuda_engine_test:*Pacer*")
 
@@ -253,8 +251,6 @@ bug("q27", "a prefix of messages has tokens of the next message",
     "ids.erase(std::mismatch(ids.begin(), ids.begin() + length, other.begin()).first, ids.end());",
     "if (!BUG) ids.erase(std::mismatch(ids.begin(), ids.begin() + length, other.begin()).first, ids.end());")
 bug, drop = source("engine/step_loop.cc", "prefix_test:PrefixEngineTest.*")
-bug("q28", "K and V that are no numbers are pinned", "const absl::Status status = result_.rows[row].status();",
-    "const absl::Status status = BUG ? absl::OkStatus() : result_.rows[row].status();")
 bug("q29", "the end of a prefix ends those who use it", "scheduler_.Unpin(unpin.pin);",
     "if (BUG) live_.ForEach([&](const LiveRequest& live) { live.request->cancelled.store(true); });\n  scheduler_.Unpin(unpin.pin);")
 
@@ -440,10 +436,6 @@ drop("l05", "scores are kept for ever, and found by a later request", "scores_.R
 bug("l23", "a flush frees all blocks in one step", "std::min(flush.num_left, kFlushedPerStep)",
     "std::min(flush.num_left, kFlushedPerStep * (BUG ? 1000 : 1))")
 drop("l24", "after a flush, what was computed before is still found", "scheduler_.ForgetCached();")
-bug("l06", "prompt log-probabilities come again after a preemption", "if (work.index <= live.prompt_logprobs_sent)",
-    "if (!BUG && work.index <= live.prompt_logprobs_sent)", "equality_test")
-bug("l09", "the TTFT that is exported leaves the queue out", "ToDoubleSeconds(now - live.request->arrival)",
-    "ToDoubleSeconds(now - (BUG ? live.first_scheduled : live.request->arrival))")
 bug("l11", "what waits counts twice", "scheduler.num_waiting - live_.num_unstarted()",
     "scheduler.num_waiting - (BUG ? 0 : live_.num_unstarted())")
 bug("l12", "the pacer's limit never reaches the scheduler", "pacer_.limit(", "BUG ? 1 << 20 : pacer_.limit(",
@@ -455,7 +447,6 @@ bug("l15", "of a request cut before its fork one sample is counted",
     "if (!BUG || k == 0) metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)]")
 bug("l16", "usage has the recomputed tokens of one sample", "recomputed_tokens += sequence.num_recomputed;",
     "recomputed_tokens = sequence.num_recomputed + (BUG ? 0 : live.summary.usage.recomputed_tokens);", "equality_test")
-drop("l19", "a row that cannot be drawn is our error", ("if (!drawn.ok()) {", "live.status ="))
 drop("l22", "an idle engine's end waits for the step thread's next look",
      ("void StepLoop::Stop()", "channel_.Wake();"))
 
@@ -565,7 +556,20 @@ bug("z11", "every draft's row draws at the place of the first", " + num_drafts))
 bug("z12", "penalties do not count the drafts before a row", "first(sequence.tokens.size() + num_drafts)",
     "first(sequence.tokens.size() + (BUG ? 0 : num_drafts))")
 
-bug, drop = source("engine/step_loop.cc", "drafts_test")
+bug, drop = source("engine/step_loop_output.cc", "cuda_engine_test")
+bug("g07", "what a request drew after its end is shown", "if (sequence.finish_reason != FinishReason::kNone) {",
+    "if (!BUG && sequence.finish_reason != FinishReason::kNone) {")
+bug, drop = source("engine/step_loop_output.cc", "prefix_test:PrefixEngineTest.*")
+bug("q28", "K and V that are no numbers are pinned", "const absl::Status status = result_.rows[row].status();",
+    "const absl::Status status = BUG ? absl::OkStatus() : result_.rows[row].status();")
+bug, drop = source("engine/step_loop_output.cc", "engine_test")
+bug("l06", "prompt log-probabilities come again after a preemption", "if (work.index <= live.prompt_logprobs_sent)",
+    "if (!BUG && work.index <= live.prompt_logprobs_sent)", "equality_test")
+bug("l09", "the TTFT that is exported leaves the queue out", "ToDoubleSeconds(now - live.request->arrival)",
+    "ToDoubleSeconds(now - (BUG ? live.first_scheduled : live.request->arrival))")
+drop("l19", "a row that cannot be drawn is our error", ("if (!drawn.ok()) {", "live.status ="))
+
+bug, drop = source("engine/step_loop_output.cc", "drafts_test")
 bug("z13", "tokens after a wrong draft are shown", "!IsConfirmed(work, sampled_.tokens.back())",
     "!BUG && !IsConfirmed(work, sampled_.tokens.back())")
 bug("z14", "lengths do not count the drafts before a token", "sequence.num_generated() + work.index + 1",

@@ -17,7 +17,7 @@ namespace {
 
 using testing::FakeEngine;
 
-constexpr std::chrono::seconds kPatience(5);
+constexpr std::chrono::seconds kJsonPatience(5);
 
 engine::CacheMap LargestMap(const std::string& name) {
   engine::CacheMap map{.block_size = 16, .num_blocks = engine::kMostMapCells * 100};
@@ -65,7 +65,7 @@ TEST(CacheMapConversionTest, JsonIsBoundedForNamesOfAnyBytes) {
        {std::string(128, '\x01'), std::string(128, '"'), std::string(128, '\xff'),
         std::string("</script><script>alert(1)</script>\xe2\x80\xa8")}) {
     engine.SetCacheMap(LargestMap(name));
-    const std::string json = CacheMapJson(engine, kPatience);
+    const std::string json = CacheMapJson(engine, kJsonPatience);
     EXPECT_LE(json.size(), kMostCacheJsonBytes);
     EXPECT_GT(json.size(), kMostCacheJsonBytes / 8) << "as much as fits";
     const auto parsed = base::ParseJson(json, "json");

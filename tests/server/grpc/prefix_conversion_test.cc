@@ -24,7 +24,7 @@ const PrefixTtlLimits kLimits = {.max_ttl = absl::Hours(2),
                                  .now = absl::FromUnixSeconds(1'700'000'000)};
 const std::string kName = "prefixes/" + std::string(26, 'a');
 
-v1::CreatePrefixRequest TextRequest() {
+v1::CreatePrefixRequest TextPrefix() {
   v1::CreatePrefixRequest request;
   request.set_text("hello");
   return request;
@@ -46,7 +46,7 @@ std::string ErrorOf(const Request& request) {
 }
 
 TEST(PrefixConversionTest, WhatIsAbsentHasItsDefault) {
-  const auto params = FromProto(TextRequest(), kLimits);
+  const auto params = FromProto(TextPrefix(), kLimits);
   ASSERT_TRUE(params.ok()) << params.status();
   EXPECT_EQ(std::get<std::string>(params->content), "hello");
   EXPECT_EQ(params->model, "");
@@ -54,7 +54,7 @@ TEST(PrefixConversionTest, WhatIsAbsentHasItsDefault) {
   EXPECT_FALSE(params->refresh_on_hit);
   EXPECT_TRUE(params->allowed_tenants.empty());
   EXPECT_EQ(params->request_id, "");
-  const auto shorter = FromProto(TextRequest(), {.max_ttl = absl::Minutes(5), .now = kLimits.now});
+  const auto shorter = FromProto(TextPrefix(), {.max_ttl = absl::Minutes(5), .now = kLimits.now});
   EXPECT_EQ(std::get<absl::Duration>(shorter->expiration), absl::Minutes(5));
 }
 
@@ -93,7 +93,7 @@ TEST(PrefixConversionTest, ContentIsRequired) {
 }
 
 TEST(PrefixConversionTest, LengthsHaveEdges) {
-  v1::CreatePrefixRequest request = TextRequest();
+  v1::CreatePrefixRequest request = TextPrefix();
   const auto expect_edge = [&](auto set, size_t max, std::string_view field) {
     set(std::string(max, 'x'));
     EXPECT_EQ(ErrorOf(request), "");
@@ -120,7 +120,7 @@ TEST(PrefixConversionTest, LengthsHaveEdges) {
 }
 
 TEST(PrefixConversionTest, TtlHasEdges) {
-  v1::CreatePrefixRequest request = TextRequest();
+  v1::CreatePrefixRequest request = TextPrefix();
   google::protobuf::Duration& ttl = *request.mutable_ttl();
   const auto error = [&](int64_t seconds, int32_t nanos) {
     ttl.set_seconds(seconds);
@@ -140,7 +140,7 @@ TEST(PrefixConversionTest, TtlHasEdges) {
 }
 
 TEST(PrefixConversionTest, ExpireTimeHasEdges) {
-  v1::CreatePrefixRequest request = TextRequest();
+  v1::CreatePrefixRequest request = TextPrefix();
   google::protobuf::Timestamp& end = *request.mutable_expire_time();
   const auto error = [&](int64_t seconds, int32_t nanos) {
     end.set_seconds(seconds);
