@@ -52,7 +52,10 @@ TEST(RequestFlagsTest, EveryFieldOfTheRequestHasAFlag) {
   AddRequestFlags(flags, &request);
   std::vector<std::string> args;
   for (const base::Flag& flag : flags.flags()) {
-    args.push_back("--" + flag.name + "=" + (flag.name == "logit_bias" ? "1:1" : "1"));
+    const std::string value = flag.name == "logit_bias"            ? "1:1"
+                              : flag.name == "beam_early_stopping" ? "always"
+                                                                   : "1";
+    args.push_back("--" + flag.name + "=" + value);
   }
   const absl::Status status = flags.Parse(args);
   ASSERT_TRUE(status.ok()) << status;

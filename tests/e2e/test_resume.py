@@ -99,9 +99,10 @@ class KillTest(unittest.TestCase):
             for i, (one, other) in enumerate(zip(got, want)):
                 self.assertEqual(one, other, f"round {round}, stream {i}")
             resumed = server.metrics()['quire_resumes_total{result="resumed"}']
-            self.assertGreater(resumed, 0)
             num_resumed += int(resumed)
             num_streams += len(got)
+        # On a busy machine all streams of a round may have ended before the kill.
+        self.assertGreater(num_resumed, 0)
         print(f"{ROUNDS} of {ROUNDS} kills: {num_streams} streams, {num_resumed} of them resumed, all texts equal")
         self.assertEqual(server.stop(), 0)
 
