@@ -62,6 +62,7 @@ class NaiveSearch {
     std::vector<bool> is_finished(width, false);
     running[0].score = 0.0;
     for (int32_t length = 1;; ++length) {
+      num_steps_ = length;
       std::vector<Scored> all;
       for (const Scored& beam : running) {
         if (beam.score <= -1e8) continue;
@@ -109,6 +110,9 @@ class NaiveSearch {
     }
   }
 
+  // Returns the number of steps of the search.
+  int32_t num_steps() const { return num_steps_; }
+
  private:
   std::vector<TokenLogprob> Best(const TokenIds& tokens) {
     TokenIds whole = prompt_;
@@ -123,6 +127,7 @@ class NaiveSearch {
   const BeamParams beam_;
   const std::vector<int32_t> ends_;
   const int32_t max_tokens_;
+  int32_t num_steps_ = 0;
 };
 
 void ExpectAnswers(const CollectingSink& sink, const std::vector<Scored>& want) {
@@ -155,7 +160,7 @@ std::vector<int32_t> LikelyTokens(EngineHarness& harness, const TokenIds& prompt
 TEST(BeamTest, EqualsANaiveSearch) {
   const auto harness = EngineHarness::TinyLlama();
   int32_t num_early = 0;
-  for (uint32_t i = 0; i < 24; ++i) {
+  for (uint32_t i = 0; i < 96; ++i) {
     SCOPED_TRACE(i);
     const TokenIds prompt = RandomIds(5 + 7 * (i % 5), i);
     const auto width = static_cast<int32_t>(2 + i % 4);
@@ -163,12 +168,14 @@ TEST(BeamTest, EqualsANaiveSearch) {
                     .length_penalty = std::vector<float>{1.0f, 0.0f, 2.5f, -1.0f, 0.5f}[i % 5],
                     .early_stopping = static_cast<EarlyStopping>(i % 3),
                     .num_return = width};
-    GenerateParams params = BeamRequest(prompt, static_cast<int32_t>(1 + i % 13), beam);
+    GenerateParams params = BeamRequest(prompt, static_cast<int32_t>(1 + 7 * i % 25), beam);
     params.stop.stop_token_ids = LikelyTokens(*harness, prompt, i % 4);
-    const std::vector<Scored> want = NaiveSearch(*harness, params).Run();
+    NaiveSearch search(*harness, params);
+    const std::vector<Scored> want = search.Run();
     const auto sink = harness->Submit(params);
     ASSERT_TRUE(sink->WaitFinished());
     ExpectAnswers(*sink, want);
+    EXPECT_EQ(sink->summary().usage.completion_tokens, width * search.num_steps());
     for (const Scored& one : want) num_early += std::ssize(one.tokens) < *params.stop.max_tokens;
   }
   EXPECT_GT(num_early, 5);
