@@ -38,14 +38,15 @@ absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
   const auto most = [&](const KvGroup& group) {
     return WindowBlocksPerSequence(group.pattern, config);
   };
-  // Sets num_blocks for contexts of `length` blocks and returns the bytes of all groups.
+  // Sets num_blocks for contexts of `length` blocks and returns the bytes of all groups. For a
+  // length of 0, a window has the blocks of one sequence.
   const auto divide = [&](int64_t length) {
+    const int64_t window = length == 0 ? 0 : length + 1;
     int64_t bytes = 0;
     for (KvGroup& group : groups) {
       group.num_blocks = budget.max_seqs * length;
       if (!group.pattern.sees_all()) {
-        group.num_blocks =
-            std::max(most(group), budget.max_seqs * std::min(length + 1, most(group)));
+        group.num_blocks = std::max(most(group), budget.max_seqs * std::min(window, most(group)));
       }
       bytes += group.num_blocks * shape.bytes_per_block(group);
     }

@@ -60,6 +60,16 @@ TEST(KvBudgetTest, AModelOfWindowsAloneStillHasBlocksToCount) {
   EXPECT_EQ(groups[0].num_blocks, 4 * 256);
 }
 
+TEST(KvBudgetTest, LessThanABlockForEachSequenceIsEnoughForOne) {
+  std::vector<KvGroup> groups = {
+      {}, {.pattern = kernels::AttentionPattern::Chunk(1), .layers = {0, 1}}};
+  const KvBudget budget = {
+      .bytes = 8 * kBlock, .max_seqs = 5, .max_model_len = 1, .max_step_tokens = 1};
+  ASSERT_TRUE(DivideKvMemory(kShape, budget, groups).ok());
+  EXPECT_GE(groups[1].num_blocks, 1);
+  EXPECT_LE(Bytes(groups), budget.bytes);
+}
+
 TEST(KvBudgetTest, NeverMoreThanTheBudgetAndAlwaysASequence) {
   int64_t refused = 0;
   EXPECT_TRUE(rc::check([&] {
