@@ -325,6 +325,10 @@ void RunFlightWorld(uint32_t seed, int32_t depth, bool disturb, FlightTotals& to
   }
 }
 
+void RunFlightWorld(uint32_t seed, int kind, FlightTotals& totals) {
+  RunFlightWorld(seed, kind % 3 == 0 ? 0 : 1, kind % 3 < 2, totals);
+}
+
 TEST(SingleFlightPropertyTest, ASharedPrefixIsComputedOnceAndEveryRequestEnds) {
   FlightTotals totals;
   const auto world = rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint32_t>(0, 1u << 31));
@@ -332,11 +336,14 @@ TEST(SingleFlightPropertyTest, ASharedPrefixIsComputedOnceAndEveryRequestEnds) {
   const int num_worlds = rounds == nullptr ? 1 : std::atoi(rounds);
   int kind = 0;
   EXPECT_TRUE(rc::check([&] {
-    for (int i = 0; i < num_worlds; ++i, ++kind) {
-      RunFlightWorld(*world, kind % 3 == 0 ? 0 : 1, kind % 3 < 2, totals);
-    }
+    for (int i = 0; i < num_worlds; ++i, ++kind) RunFlightWorld(*world, kind, totals);
     RC_ASSERT(!::testing::Test::HasFailure());
   }));
+}
+
+TEST(SingleFlightPropertyTest, WorldsHaveEveryEndOfFollowing) {
+  FlightTotals totals;
+  for (int seed = 0; seed < 100; ++seed) RunFlightWorld(seed, seed, totals);
   EXPECT_GT(totals.preemptions, 0);
   EXPECT_GT(totals.cancelled, 0);
   for (const int64_t number : totals.followers) EXPECT_GT(number, 0);
