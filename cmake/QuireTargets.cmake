@@ -41,29 +41,28 @@ if(QUIRE_BUILD_FUZZERS)
   target_compile_options(quire_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# quire_precompiled(NAME): gives the sources of a target the headers that most sources include, compiled
-# once. That saves about a quarter of the CPU time. A source still includes what it uses: the build of the preset
-# thread-safety, which joins and precompiles nothing, fails where an include is missing. The other
-# presets do not notice. Sanitizer builds have no precompiled headers either, because there the tests have
-# another optimisation than the libraries, and the headers fit only one.
+# quire_precompiled(NAME KIND): gives the sources of a target the headers that most sources include, compiled once
+# for each KIND of target: `libraries` (programs too), `shared` for shared libraries, and `tests`. The kinds have
+# different options, and the headers fit only one set of options. A source still includes what it uses: the build of
+# the preset thread-safety, which joins and precompiles nothing, fails where an include is missing. The other presets
+# do not notice.
 option(QUIRE_PRECOMPILE "Precompile the headers that most sources include" ON)
-function(quire_precompiled name)
-  if(QUIRE_SANITIZE OR NOT QUIRE_PRECOMPILE)
+function(quire_precompiled name kind)
+  if(NOT QUIRE_PRECOMPILE)
     return()
   endif()
-  get_target_property(is_shared ${name} quire_shared)
-  set(headers quire_precompiled_headers)
-  if(is_shared)
-    set(headers quire_shared_precompiled_headers)
+  get_property(first GLOBAL PROPERTY quire_precompiled_${kind})
+  if(first)
+    target_precompile_headers(${name} REUSE_FROM ${first})
+    return()
   endif()
-  if(TARGET ${headers})
-    target_precompile_headers(${name} REUSE_FROM ${headers})
-  else()
-    target_precompile_headers(${name} PRIVATE
-      <algorithm> <array> <chrono> <functional> <memory> <optional> <span> <string> <string_view> <unordered_map>
-      <utility> <vector> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
-      <absl/strings/str_format.h> <absl/time/time.h>)
-    add_library(${headers} ALIAS ${name})
+  set_property(GLOBAL PROPERTY quire_precompiled_${kind} ${name})
+  target_precompile_headers(${name} PRIVATE
+    <algorithm> <array> <chrono> <functional> <memory> <optional> <span> <string> <string_view> <unordered_map>
+    <utility> <vector> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
+    <absl/strings/str_format.h> <absl/time/time.h>)
+  if(kind STREQUAL tests)
+    target_precompile_headers(${name} PRIVATE <gmock/gmock.h> <gtest/gtest.h> <rapidcheck/gtest.h>)
   endif()
 endfunction()
 
@@ -76,7 +75,6 @@ endfunction()
 
 # quire_shared(NAME): compiles a target for shared libraries.
 function(quire_shared name)
-  set_target_properties(${name} PROPERTIES quire_shared TRUE)
   target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-fPIC;-fno-semantic-interposition>")
 endfunction()
 
@@ -92,8 +90,10 @@ function(quire_library name)
     target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
     if(ARG_SHARED)
       quire_shared(${name})
+      quire_precompiled(${name} shared)
+    else()
+      quire_precompiled(${name} libraries)
     endif()
-    quire_precompiled(${name})
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE ${ARG_DEPS})
@@ -106,7 +106,7 @@ function(quire_binary name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS})
-  quire_precompiled(${name})
+  quire_precompiled(${name} libraries)
 endfunction()
 
 # Builds the tests labelled `threads`, which run under ThreadSanitizer.
@@ -122,14 +122,17 @@ function(quire_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES} ${ARG_APART})
   target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  quire_precompiled(${name})
-  # Tests get little optimisation, because a test is compiled about as often as it runs. Only the
-  # code under test needs more.
-  set(test_optimization $<$<CONFIG:RelWithDebInfo>:-O1>)
-  if(QUIRE_SANITIZE)
-    set(test_optimization -O0)
+  quire_precompiled(${name} tests)
+  # Tests get no optimisation, because a test is compiled about as often as it runs. Only the code under test needs
+  # it. Nor do tests need what instruments undefined behaviour and coverage: both are for the code under test.
+  set(test_options $<$<CONFIG:RelWithDebInfo>:-O0>)
+  if(QUIRE_SANITIZE MATCHES undefined)
+    list(APPEND test_options -fno-sanitize=undefined)
   endif()
-  target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${test_optimization}>")
+  if(QUIRE_BUILD_FUZZERS)
+    list(APPEND test_options -fno-sanitize=fuzzer-no-link)
+  endif()
+  target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${test_options}>")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=0 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
