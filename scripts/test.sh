@@ -2,6 +2,9 @@
 # Builds Quire and runs every test that needs no GPU.
 #
 #   ./scripts/test.sh             everything: release, planted bugs, sanitizers, thread-safety analysis, fuzzers
+#   ./scripts/test.sh --ci        what fits each commit: as everything, but an eighth of the planted bugs and a third of
+#                                 the tests on the emulated GPU, which the commit's id chooses, and none of the latter
+#                                 under sanitizers
 #   ./scripts/test.sh --quick     the release build and its tests only
 #   ./scripts/test.sh --image     the release build and the tests of the container image, by buildah and podman, as root
 #   ./scripts/test.sh --mutation  the release build, and a check that its tests notice each planted bug
@@ -14,11 +17,12 @@ source scripts/packages.sh
 
 run=all
 case "${1:-}" in
+  --ci) run=ci ;;
   --quick) run=quick ;;
   --image) run=image ;;
   --mutation) run=mutation ;;
   "") ;;
-  *) sed -n '2,10p' "$0" | sed 's/^# \{0,1\}//'; exit 2 ;;
+  *) sed -n '2,13p' "$0" | sed 's/^# \{0,1\}//'; exit 2 ;;
 esac
 
 results=build/test-results
@@ -46,30 +50,46 @@ stage() {
 # build PRESET [TARGET]: configures a preset and builds everything, or one target.
 build() { cmake --preset "$1" && cmake --build --preset "$1" ${2:+--target "$2"} -- -j "$jobs"; }
 
-# run_tests PRESET [ctest arguments]: runs every ctest entry. Each GoogleTest binary writes its cases as XML. The
+# run_tests NAME PRESET [ctest arguments]: runs every ctest entry. Each GoogleTest binary writes its cases as XML. The
 # cases of Python tests are counted from their output, so ctest must keep more of it than its default of 1 KiB.
 run_tests() {
-  local preset=$1 xml=$PWD/$results/$1
-  shift
+  local xml=$PWD/$results/$1 preset=$2
+  shift 2
   mkdir -p "$xml"
-  GTEST_OUTPUT="xml:$xml/" ctest --test-dir "build/$preset" --output-on-failure \
+  GTEST_OUTPUT="xml:$xml/" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure \
     --test-output-size-passed 1048576 --output-junit "$xml/ctest.junit.xml" "$@"
 }
 
-# fuzz_all SECONDS: runs each fuzz target, from the seeds in the tree and the inputs that earlier runs kept in
+# run_third K: runs all release tests but those on the emulated GPU, and of these the K-th third, K from 1 to 3.
+run_third() {
+  run_tests release "$release" -LE deploy -E "^cuda_|$emulated_e2e"
+  local status=$?
+  GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=$(($1 - 1)) run_tests emulated "$release" -R '^cuda_' || status=1
+  run_tests emulated-e2e "$release" -R "$emulated_e2e" -I "$1,,3" || status=1
+  return "$status"
+}
+emulated_e2e='^e2e_(cuda_|backend)'
+
+# fuzz SECONDS TARGET: runs a fuzz target, from the seeds in the tree and the inputs that earlier runs kept in
 # build/fuzz-corpus.
+fuzz() {
+  local name output status
+  name=$(basename "$2")
+  mkdir -p "build/fuzz-corpus/$name"
+  if [ ! -d "tests/fuzz_seeds/$name" ]; then echo "$name: no seeds: want tests/fuzz_seeds/$name"; return 1; fi
+  output=$("$2" -max_total_time="$1" -timeout=10 -rss_limit_mb=4096 -print_final_stats=0 \
+    -artifact_prefix="$results/" "build/fuzz-corpus/$name" "tests/fuzz_seeds/$name" 2>&1)
+  status=$?
+  printf '== %s\n%s\n' "$2" "$output"
+  return "$status"
+}
+
+# fuzz_all PRESET SECONDS: runs each fuzz target of a build.
 fuzz_all() {
-  local seconds=$1 target name failed=0
-  for target in build/asan/fuzz/*; do
-    [ -x "$target" ] && [ -f "$target" ] || continue
-    echo "== $target"
-    name=$(basename "$target")
-    mkdir -p "build/fuzz-corpus/$name"
-    if [ ! -d "tests/fuzz_seeds/$name" ]; then echo "no seeds: want tests/fuzz_seeds/$name"; failed=1; continue; fi
-    "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=0 \
-      -artifact_prefix="$results/" "build/fuzz-corpus/$name" "tests/fuzz_seeds/$name" || failed=1
-  done
-  return "$failed"
+  export -f fuzz
+  export results
+  find "build/$1/fuzz" -maxdepth 1 -type f -executable -print0 | sort -z |
+    xargs -0 -P "$jobs" -n 1 bash -c 'fuzz "$@"' fuzz "$2"
 }
 
 # Fetches the chat model for the tokenizer tests. Without the model these tests report that they are skipped.
@@ -78,9 +98,17 @@ fetch_model() { scripts/get_model.sh smollm2-135m-instruct || echo "not fetched"
 stage packages quire_install "${QUIRE_BUILD_PACKAGES[@]}" "${QUIRE_TEST_PACKAGES[@]}"
 stage fetch-model fetch_model
 # The preset `ci` is `release` with joined sources: quicker to build once, slower to build again after a change.
-release=release
-[ "$run" != all ] || release=ci
-mutate=(python3 tests/mutation/mutate.py --build "build/$release" --jobs "$jobs")
+release=release asan=asan tsan=tsan part=1/1
+case $run in
+  all) release=ci ;;
+  ci)
+    release=ci asan=asan-host tsan=tsan-host
+    commit=$(git rev-parse HEAD 2>/dev/null || echo 0)
+    number=$((16#${commit:0:6}))
+    part=$((number % 8 + 1))/8
+    ;;
+esac
+mutate=(python3 tests/mutation/mutate.py --build "build/$release" --part "$part" --jobs "$jobs")
 if [ "$run" = mutation ]; then
   stage build-release build "$release" && exec "${mutate[@]}"
   exit 1
@@ -88,18 +116,20 @@ fi
 [ "$run" != image ] || stage image-packages quire_install "${QUIRE_IMAGE_PACKAGES[@]}"
 if stage build-release build "$release"; then
   case $run in
-    image) stage test-image run_tests "$release" -L deploy ;;
-    quick) stage test-release run_tests "$release" -j "$jobs" -LE deploy ;;
-    all) stage test-release run_tests "$release" -j "$jobs" -LE deploy; stage mutation "${mutate[@]}" ;;
+    image) stage test-image run_tests release "$release" -L deploy ;;
+    quick) stage test-release run_tests release "$release" -LE deploy ;;
+    all) stage test-release run_tests release "$release" -LE deploy; stage mutation "${mutate[@]}" ;;
+    ci) stage test-release run_third $((number % 3 + 1)); stage mutation "${mutate[@]}" ;;
   esac
 fi
-if [ "$run" = all ]; then
+if [ "$run" = all ] || [ "$run" = ci ]; then
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS="suppressions=$PWD/tests/server/tsan.supp halt_on_error=1"
   # One clang build has ASan, UBSan, the thread-safety analysis, and the coverage instrumentation that guides the
   # fuzzers.
-  stage build-asan build asan && stage test-asan run_tests asan -j "$jobs" -LE 'slow|release|deploy' && stage run-fuzz fuzz_all 10
-  stage build-tsan build tsan thread_tests && stage test-tsan run_tests tsan -j "$jobs" -L threads
+  stage build-asan build "$asan" && stage test-asan run_tests asan "$asan" -LE 'slow|release|deploy' &&
+    stage run-fuzz fuzz_all "$asan" 10
+  stage build-tsan build "$tsan" thread_tests && stage test-tsan run_tests tsan "$tsan" -L threads
 fi
 
 exec python3 scripts/summarize_tests.py "$results"
