@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "base/check.h"
 
 namespace quire::engine {
@@ -14,12 +12,6 @@ namespace {
 // 10 us of work.
 constexpr int32_t kSweptPerStep = 4096;
 
-void AppendPart(std::string& key, std::string_view part) {
-  const uint64_t size = part.size();
-  for (int shift = 0; shift < 64; shift += 8) key.push_back(static_cast<char>(size >> shift));
-  key.append(part);
-}
-
 std::vector<int32_t> WindowSizes(const BlockManagerConfig& config) {
   std::vector<int32_t> sizes;
   for (const KvWindow& window : config.windows) sizes.push_back(window.num_blocks);
@@ -27,16 +19,6 @@ std::vector<int32_t> WindowSizes(const BlockManagerConfig& config) {
 }
 
 }  // namespace
-
-std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
-                         std::string_view part, std::string_view salt, PinId prefix) {
-  std::string key;
-  const std::string name = prefix == kNoPin ? "" : absl::StrCat(prefix);
-  for (const std::string_view text : {model, adapter, tenant, part, salt, std::string_view(name)}) {
-    AppendPart(key, text);
-  }
-  return key;
-}
 
 int64_t MaxNewTokens(int64_t num_blocks, int32_t block_size, int64_t prompt_len, int32_t n) {
   const int64_t shared = n > 1 ? prompt_len / block_size : 0;

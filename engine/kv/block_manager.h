@@ -88,13 +88,6 @@ struct WindowStats {
   int64_t num_taken_away = 0;  // spare blocks whose space was reused, since the start
 };
 
-// Returns the key of a cache root. Sequences share blocks only if all arguments are equal, apart
-// from the blocks of a named prefix. `prefix`: the pin of the named prefix on which the sequences
-// run, if any. The key contains the length of each argument before the argument itself, so
-// different arguments give different keys.
-std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
-                         std::string_view part, std::string_view salt, PinId prefix = kNoPin);
-
 // Returns the most new tokens that each of `n` samples of one prompt may have if all samples are to
 // fit an empty cache of `num_blocks` at once. The samples share the prompt's whole blocks. Every
 // later block belongs to one sample. The result is below 1 when not even one new token fits. Within

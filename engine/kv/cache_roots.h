@@ -27,6 +27,20 @@ struct ChainHash {
   bool operator==(const ChainHash&) const = default;
 };
 
+// Returns the key of a cache root. Sequences share blocks only if all arguments are equal, apart
+// from the blocks of a named prefix. `prefix`: the pin of the named prefix on which the sequences
+// run, if any. The key contains the length of each argument before the argument itself, so
+// different arguments give different keys.
+std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
+                         std::string_view part, std::string_view salt, PinId prefix = kNoPin);
+
+// The parts of a root's key that people may see. The salt is none of them.
+struct RootNames {
+  std::string tenant;
+  std::string part;
+};
+RootNames NamesOfRoot(std::string_view root_key);
+
 // Gives each root key an id. Keys are compared in full. A root lives as long as a sequence or a
 // block refers to it, so there are never more roots than sequences and blocks together.
 //

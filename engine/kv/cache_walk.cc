@@ -5,25 +5,6 @@
 
 namespace quire::engine {
 
-RootNames NamesOfRoot(std::string_view root_key) {
-  // The scheduler's epoch stands before what CacheRootKey made: the size of each part, and the
-  // part.
-  root_key.remove_prefix(std::min(root_key.find(':'), root_key.size() - 1) + 1);
-  std::string_view parts[4];  // model, adapter, tenant, part
-  for (std::string_view& part : parts) {
-    uint64_t size = 0;
-    if (root_key.size() < sizeof(size)) return {};
-    for (size_t i = 0; i < sizeof(size); ++i) {
-      size |= uint64_t{static_cast<uint8_t>(root_key[i])} << (8 * i);
-    }
-    root_key.remove_prefix(sizeof(size));
-    if (size > root_key.size()) return {};
-    part = root_key.substr(0, size);
-    root_key.remove_prefix(size);
-  }
-  return {.tenant = std::string(parts[2]), .part = std::string(parts[3])};
-}
-
 bool CacheWalk::IsFull() const {
   return std::ssize(nodes_) >= kMostMapNodes - (on_prefixes_ ? 0 : kKeptForPrefixes);
 }

@@ -4,9 +4,8 @@
 
 #include <cstdint>
 #include <deque>
-#include <string>
-#include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "engine/kv/block_pool.h"
 #include "engine/kv/prefix_cache.h"
@@ -16,13 +15,6 @@ namespace quire::engine {
 
 // The pins by their last block.
 using PinEnds = std::unordered_multimap<int32_t, PinId>;
-
-// The parts of a root's key that people may see. The salt is none of them.
-struct RootNames {
-  std::string tenant;
-  std::string part;
-};
-RootNames NamesOfRoot(std::string_view root_key);
 
 // Breadth first, so that what many prompts begin with is seen before what follows. First come the
 // trees of prompts, and then those that follow named prefixes, under the nodes where the prefixes

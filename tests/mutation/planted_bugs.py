@@ -144,11 +144,6 @@ bug("h07", "the bias of an output is added by every rank", "if (rank.index == 0)
 # --- The KV cache's blocks.
 
 bug, drop = source("engine/kv/block_manager.cc", "kv_test")
-bug("m03", "a cache root without the salt", "tenant, part, salt, std::string_view(name)}",
-    "tenant, part, BUG ? std::string_view() : salt, std::string_view(name)}",
-    "scheduler_test")
-bug("m04", "a cache root without its parts' lengths", "int shift = 0; shift < 64",
-    "int shift = BUG ? 64 : 0; shift < 64")
 bug("m05", "a partial hit is one token too long", "+= match.partial_tokens;",
     "+= match.partial_tokens + (BUG ? 1 : 0);")
 drop("m06", "copies of a sequence released in the same step still run", "std::erase_if(copies_,")
@@ -162,11 +157,18 @@ drop("m01", "cache roots are kept for ever", "store_.cache().roots().Release(hel
 bug("w02", "a shift uncommits tokens of the sinks", "std::max(shift.first, held.num_committed - shift.count)",
     "BUG ? held.num_committed - shift.count : std::max(shift.first, held.num_committed - shift.count)",
     "scheduler_test")
-bug("q03", "prefixes of one owner share a root", "prefix == kNoPin ?", "BUG || prefix == kNoPin ?")
 bug("q04", "a tail that was pinned while a step wrote into it grows", "if (cache.IsListed(block) && store_.pool().pin",
     "if (!BUG && cache.IsListed(block) && store_.pool().pin")
 bug("f01", "what fits an empty cache is off by a block", "return (shared + own) *",
     "return (shared + own + (BUG ? 1 : 0)) *", "frontend_test")
+
+bug, drop = source("engine/kv/cache_roots.cc", "kv_test")
+bug("m03", "a cache root without the salt", "tenant, part, salt, std::string_view(name)}",
+    "tenant, part, BUG ? std::string_view() : salt, std::string_view(name)}",
+    "scheduler_test")
+bug("m04", "a cache root without its parts' lengths", "int shift = 0; shift < 64",
+    "int shift = BUG ? 64 : 0; shift < 64")
+bug("q03", "prefixes of one owner share a root", "prefix == kNoPin ?", "BUG || prefix == kNoPin ?")
 
 bug, drop = source("engine/kv/block_manager_windows.cc", "kv_test")
 bug("m08", "a window is left one token early", "LeaveWindow(store_, w, WindowBegin(w, held.num_committed",
