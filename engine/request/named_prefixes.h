@@ -20,6 +20,8 @@
 
 namespace quire::engine {
 
+inline constexpr int32_t kMaxPrefixes = 4096;  // of one engine
+
 // Who asks. A prefix belongs to a tenant.
 struct PrefixCaller {
   std::string tenant;

@@ -25,6 +25,8 @@ inline constexpr int32_t kMaxForkCount = 64;
 // The memory of ids, messages and text of all sessions together. A turn adds its output to it at
 // its end, so it may be exceeded by the output of the turns that run.
 inline constexpr int64_t kMaxSessionBytes = int64_t{256} << 20;
+// The pins of sessions are this and more, those of named prefixes are less; see CacheMap.
+inline constexpr uint64_t kFirstSessionPin = uint64_t{1} << 63;
 inline constexpr absl::Duration kMinSessionTtl = absl::Seconds(10);
 inline constexpr absl::Duration kMaxSessionTtl = absl::Hours(24);
 

@@ -180,7 +180,7 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
       return record->name;
     }
     if (record->pin == 0) {
-      if (records_.size() >= kMostPrefixes) {
+      if (records_.size() >= kMaxPrefixes) {
         return absl::ResourceExhaustedError(
             absl::StrFormat("prefix: there are %d, as many as may be", records_.size()));
       }

@@ -75,7 +75,6 @@ class PrefixRegistry final : public NamedPrefixes {
  public:
   static constexpr absl::Duration kFailedKept = absl::Minutes(1);
   static constexpr absl::Duration kRequestIdKept = absl::Hours(1);
-  static constexpr size_t kMostPrefixes = 4096;
   static constexpr size_t kMostRequestIds = 65536;
   // After a cold prefix could not be brought back, uses do not try again for this time.
   static constexpr absl::Duration kWarmPause = absl::Seconds(10);

@@ -150,8 +150,6 @@ class SessionRegistry final : public Sessions {
 
   // The appends and forks of one session whose results are kept for their request_id.
   static constexpr size_t kMostReplays = 64;
-  // The pins of sessions are this and more, those of prefixes are less.
-  static constexpr uint64_t kFirstSessionPin = uint64_t{1} << 63;
 
  private:
   friend class SessionTurn;

@@ -14,17 +14,13 @@
 
 #include "base/json.h"
 #include "base/mutex.h"
-#include "base/strings.h"
+#include "base/status_macros.h"
 #include "server/grpc/proto_conversion.h"
 
 namespace quire::server {
 namespace {
 
-constexpr int32_t kMostPrefixes = 4096;  // that a server has
 constexpr size_t kMostUsers = 8;
-
-// The engine gives the pins of sessions numbers with the highest bit.
-bool IsOfSession(uint64_t pin) { return pin >> 63 != 0; }
 
 absl::StatusOr<int32_t> InRange(const char* field, uint32_t value, uint32_t least, uint32_t most) {
   if (value >= least && value <= most) return static_cast<int32_t>(value);
@@ -78,7 +74,7 @@ void AddNodes(const engine::CacheMap& map,
       if (name != names.end()) {
         shown.add_pins(std::string(name->second));
       } else {
-        shown.add_pins(IsOfSession(pin) ? "a session" : "a prefix that has ended");
+        shown.add_pins(pin >= engine::kFirstSessionPin ? "a session" : "a prefix that has ended");
       }
     }
   }
@@ -179,26 +175,18 @@ std::shared_ptr<const engine::CacheMap> WaitForMap(engine::Engine& engine,
 
 absl::StatusOr<CacheMapLimits> FromProto(const v1::GetCacheMapRequest& request) {
   CacheMapLimits limits;
-  absl::Status status;
-  const auto take = [&](const char* field, uint32_t value, uint32_t least, uint32_t most,
-                        int32_t& limit) {
-    const absl::StatusOr<int32_t> checked = InRange(field, value, least, most);
-    if (checked.ok()) {
-      limit = *checked;
-    } else {
-      status.Update(checked.status());
-    }
-  };
-  if (request.has_cells()) take("cells", request.cells(), 1, engine::kMostMapCells, limits.cells);
-  if (request.has_max_nodes()) {
-    take("max_nodes", request.max_nodes(), 0, engine::kMostMapNodes, limits.nodes);
+  if (request.has_cells()) {
+    ASSIGN_OR_RETURN(limits.cells, InRange("cells", request.cells(), 1, engine::kMostMapCells));
   }
-  if (!status.ok()) return status;
+  if (request.has_max_nodes()) {
+    ASSIGN_OR_RETURN(limits.nodes,
+                     InRange("max_nodes", request.max_nodes(), 0, engine::kMostMapNodes));
+  }
   return limits;
 }
 
 std::vector<engine::PrefixInfo> AllPrefixes(engine::Engine& engine) {
-  auto page = engine.prefixes().List({.is_operator = true}, std::nullopt, 0, kMostPrefixes);
+  auto page = engine.prefixes().List({.is_operator = true}, std::nullopt, 0, engine::kMaxPrefixes);
   return page.ok() ? std::move(page->prefixes) : std::vector<engine::PrefixInfo>();
 }
 
