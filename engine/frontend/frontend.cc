@@ -19,7 +19,7 @@ constexpr int32_t kMaxContinuations = 64;  // the same as the limit of samples
 
 // The most tokens that end an answer of a beam search. With more, a step would look at more than
 // kernels::kMostBest continuations.
-constexpr int32_t kMaxBeamEnds = kernels::kMostBest / 32 - 1;
+constexpr int32_t kMaxBeamEnds = kernels::kMostBest / kMaxBeamWidth - 1;
 
 // The bytes counted for each message after the first, in addition to role and content. A template
 // may write about this many bytes around role and content.

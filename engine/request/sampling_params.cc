@@ -49,7 +49,7 @@ absl::Status AreTokens(const char* field, const std::vector<int32_t>& ids, int32
 // The scores of beams are the model's own, so nothing may change its distribution.
 absl::Status ValidateBeam(const SamplingParams& p) {
   const BeamParams& beam = *p.beam;
-  RETURN_IF_ERROR(InRange("sampling.beam.width", beam.width, 2, 32));
+  RETURN_IF_ERROR(InRange("sampling.beam.width", beam.width, 2, kMaxBeamWidth));
   RETURN_IF_ERROR(InRange("sampling.beam.length_penalty", beam.length_penalty, -5, 5));
   RETURN_IF_ERROR(InRange("sampling.beam.num_return", beam.num_return, 1, beam.width));
   if (p.n != 1) {

@@ -16,6 +16,8 @@ namespace quire::engine {
 
 using kernels::LogitBias;
 
+inline constexpr int32_t kMaxBeamWidth = 32;
+
 // Beam search, as transformers does it: see BeamParams of the proto.
 struct BeamParams {
   // When the search ends although a beam could go on. All wait for `width` answers.
@@ -24,7 +26,7 @@ struct BeamParams {
     kAlways,
     kNever,  // when the best beam could not get above the worst answer at max_tokens either
   };
-  int32_t width = 0;            // beams, 2..32
+  int32_t width = 0;            // beams, 2..kMaxBeamWidth
   float length_penalty = 1.0f;  // -5..5
   EarlyStopping early_stopping = EarlyStopping::kHeuristic;
   int32_t num_return = 1;  // answers, 1..width
