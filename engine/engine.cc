@@ -95,18 +95,23 @@ std::vector<LedgerGroup> LedgerGroups(const KvCache& cache, const StepLimits& li
   return groups;
 }
 
+// Returns a function that gives the blocks, by KV group, that a pin of so many tokens holds.
+std::function<std::vector<int64_t>(int64_t)> PinnedBlocksOf(const EngineParts& parts) {
+  std::vector<kernels::AttentionPattern> windows;
+  for (const KvGroup& group : parts.cache.groups().subspan(1)) windows.push_back(group.pattern);
+  return [windows, block_size = parts.limits.block_size](int64_t num_tokens) {
+    return PinnedBlocks(windows, block_size, num_tokens);
+  };
+}
+
 PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts) {
   PrefixRegistryConfig config{.model = parts.model_info.name,
                               .model_digest = parts.server_info.model_digest,
-                              .block_size = parts.limits.block_size};
-  std::vector<kernels::AttentionPattern> windows;
+                              .block_size = parts.limits.block_size,
+                              .blocks_of = PinnedBlocksOf(parts)};
   for (const KvGroup& group : parts.cache.groups()) {
     config.bytes_per_block.push_back(parts.cache.shape().bytes_per_block(group));
-    if (config.bytes_per_block.size() > 1) windows.push_back(group.pattern);
   }
-  config.blocks_of = [windows, block_size = config.block_size](int64_t num_tokens) {
-    return PinnedBlocks(windows, block_size, num_tokens);
-  };
   return config;
 }
 
@@ -335,7 +340,7 @@ SessionRegistryConfig EngineImpl::SessionConfig() {
                                std::string_view name) { return prefixes_.Resolve(tenant, name); },
       .ledger = &ledger_,
       .block_size = parts_.limits.block_size,
-      .blocks_of = PrefixConfigOf(parts_).blocks_of,
+      .blocks_of = PinnedBlocksOf(parts_),
       .unpin = [this](uint64_t pin, std::function<void()> done) { Unpin(pin, std::move(done)); },
       .on_earlier_timer = [this] { prefixes_.Wake(); }};
 }
@@ -356,6 +361,11 @@ absl::StatusOr<CacheLease> EngineImpl::Prepare(Request& request, SessionSink* se
   }
   RETURN_IF_ERROR(frontend_.Prepare(request));
   if (is_resumed) RETURN_IF_ERROR(ReplayOutput(*parts_.tokenizer, request));
+  if (request.session_pin != nullptr) {
+    // The blocks that the turn may need are those that it may pin, which the ledger counts.
+    RETURN_IF_ERROR(session->ReservePin(request));
+    return CacheLease();
+  }
   const int32_t block_size = parts_.limits.block_size;
   const auto prompt_len = static_cast<int64_t>(request.prompt_ids.size());
   const int32_t n = request.params.sampling.num_sequences();
@@ -364,11 +374,6 @@ absl::StatusOr<CacheLease> EngineImpl::Prepare(Request& request, SessionSink* se
                            : MostBlocks(block_size, prompt_len, request.max_tokens, n);
   const bool is_there = request.prefix != nullptr && prefixes_.IsCounted(request.prefix->pin);
   const int64_t shared = is_there ? std::ssize(request.prefix->ids) / block_size : 0;
-  if (request.session_pin != nullptr) {
-    // The blocks that the turn may need are those that it may pin, which the ledger counts.
-    RETURN_IF_ERROR(session->ReservePin(request));
-    return CacheLease();
-  }
   return ledger_.Admit(need, shared);
 }
 
