@@ -42,7 +42,8 @@ class StepLoop {
   // Runs one step. Returns false if another step would do nothing until some event, such as a new
   // request, happens.
   bool Step();
-  // What tenants are charged for blocks; its const functions by name may be called on any thread.
+  // The charges of tenants for blocks. Const functions that take a tenant's name may be called on
+  // any thread.
   const TenantCharges& charges() const { return blocks_.charges(); }
   // Ends all running requests with CANCELLED, and joins the thread. Nothing may be sent to the
   // channel afterwards.

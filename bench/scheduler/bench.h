@@ -1,6 +1,6 @@
 #pragma once
 
-// What the benchmarks of scheduler and cache share.
+// The common code of the benchmarks of scheduler and cache.
 
 #include <cstdint>
 #include <vector>
@@ -14,7 +14,7 @@ inline constexpr int32_t kBlockSize = 16;
 // Returns `n` tokens that no other call returns, so that no other prompt has them.
 std::vector<int32_t> NewTokens(int64_t n);
 
-// Seconds of CPU time of this thread. Other loads of the machine do not count.
+// Returns the CPU time of this thread, in seconds. Other loads of the machine do not count.
 double CpuSeconds();
 
 // Runs 5 times, and reports the minimum and the median as well.

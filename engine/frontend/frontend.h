@@ -69,10 +69,10 @@ class Frontend {
   // may have.
   absl::StatusOr<TokenIds> EncodePrefix(const PromptContent& given) const;
 
-  // What a client gives after a named prefix, tokenized.
+  // A prompt that follows a named prefix, tokenized.
   struct AfterPrefix {
-    TokenIds ids;      // those of the prefix first
-    std::string text;  // of which the ids are made, if it is one
+    TokenIds ids;      // begin with those of the prefix
+    std::string text;  // the text that was tokenized; empty if the prompt is token ids
     text::EncodeOptions options;
   };
   // Tokenizes `prompt` after a prefix. A conversation is rendered with the beginning of an answer

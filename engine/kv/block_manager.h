@@ -272,7 +272,7 @@ class BlockManager {
   // freed.
   int64_t FreeCached(int64_t at_most);
 
-  // What tenants are charged for the blocks that their sequences, pins and copies hold.
+  // The charges of tenants for the blocks that their sequences, pins and copies hold.
   TenantCharges& charges() { return store_.charges(); }
   const TenantCharges& charges() const { return store_.charges(); }
 

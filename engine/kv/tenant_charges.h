@@ -49,12 +49,13 @@ class TenantCharges {
   void Hold(int32_t block, Payer payer);
   void Drop(int32_t block, Payer payer);
 
-  // The charge, in blocks.
+  // Returns the charge, in blocks.
   double Charge(Payer payer) const;
-  // The same by name, and 0 for a tenant that holds nothing. On any thread: while a step changes
-  // the holders of a prefix, its result may be that of a moment between.
+  // Returns the charge of the tenant with this name, and 0 if it holds nothing. May be called on
+  // any thread. While a step changes the holders of a prefix, the result may be that of a moment
+  // between.
   double Charged(std::string_view tenant) const;
-  // The charges of all tenants that hold blocks, by name.
+  // Returns the charges of all tenants that hold blocks, by name. May be called on any thread.
   std::map<std::string, double> AllCharged() const;
 
   // The blocks that a tenant holds together with others, for tests.
@@ -97,7 +98,7 @@ class TenantCharges {
 
   std::vector<Block> blocks_;
   absl::flat_hash_map<uint64_t, int32_t> other_holds_;  // by block and payer
-  // What follows is written by the step thread under mu_, and read by it without.
+  // The step thread writes the members below under mu_, and reads them without.
   mutable base::Mutex mu_;
   std::deque<Account> accounts_;
   std::vector<Payer> unused_accounts_;

@@ -71,7 +71,8 @@ struct TokenDelta {
   std::string stop_string;  // the stop string that ended the sequence
   std::optional<int32_t> stop_token_id;
   uint64_t seed = 0;  // the seed of this sample
-  // Of the last delta, if the samples were chosen by it: the mean log-probability of the tokens.
+  // The score by which the sample was chosen, set in its last delta: with best_of, the mean
+  // log-probability of the tokens; of a beam search, the score of the answer.
   std::optional<double> score;
   std::optional<Usage> usage;  // when asked for per chunk
 };

@@ -22,7 +22,7 @@ struct Scheduler::Group {
   PinId on = kNoPin;  // the pin of its named prefix
   TenantShares::TenantId tenant = -1;
   TenantCharges::Payer payer = TenantCharges::kNamelessPayer;  // for its blocks: the tenant
-  int32_t num_left = 0;          // sequences that have not ended
+  int32_t num_left = 0;                                        // sequences that have not ended
   int32_t deltas_in_flight = 0;  // deltas that steps in flight will put into the sink
   bool has_started = false;      // a sequence of it has run
   std::string root_key;          // key of a root of the prefix cache
@@ -47,7 +47,7 @@ struct Scheduler::State {
   bool started = false;
   bool forked = false;   // it stands for one sample, not for n
   bool is_void = false;  // a row of its logits was no probability distribution
-  // What the request says.
+  // Copies of what the request says.
   bool is_scoring = false;
   bool has_window = false;
   bool wants_prompt_logprobs = false;
@@ -82,8 +82,8 @@ struct Scheduler::State {
   int64_t leaders_seen = 0;          // it was compared with so many leaders
   int32_t num_follows = 0;           // times that it began to follow
 
-  // Of a beam search, once the prompt has been computed. The first beam is `sequence`. All have
-  // equally many tokens, and in the cache as well: num_planned is that of each.
+  // The beams of a search, once the prompt has been computed. The first beam is `sequence`. All
+  // have equally many tokens, and in the cache as well: num_planned is that of each.
   std::vector<std::shared_ptr<Sequence>> beams;
   std::vector<SequenceId> beam_ids;
   std::vector<SampledToken> beam_tokens;  // of the step that is being completed
@@ -132,8 +132,8 @@ struct Scheduler::State {
     const bool due = window().NumShifts(num_planned) > num_shifts;
     return {.first = window().sinks, .count = due ? window().drop : 0};
   }
-  // Returns the number of tokens to compute. Of beams that come back after a preemption, those that
-  // they have in common, until these are computed.
+  // Returns the number of tokens to compute. Beams that come back after a preemption have to
+  // compute those that they have in common, until these are computed.
   int64_t num_tokens() const {
     return !beams.empty() && !forked ? num_joint : std::ssize(sequence->tokens);
   }

@@ -59,7 +59,7 @@ struct SampledToken {
   // True only with kAbort, if the token's row of logits was no probability distribution. Then
   // nothing that the sequence computed may be shared.
   bool is_void = false;
-  // Of a beam: the beam whose tokens this token follows, which is then a parent of itself. All
+  // The beam whose tokens this token of a beam follows, and which is then a parent of itself. All
   // tokens of a request's beams have the same finish reason.
   int32_t parent = 0;
 };

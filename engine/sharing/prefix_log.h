@@ -21,7 +21,7 @@
 
 namespace quire::engine {
 
-// What is kept of one prefix. Its times are those of the wall clock.
+// The record that is kept of one prefix. Its times are those of the wall clock.
 struct SavedPrefix {
   uint64_t pin = 0;
   std::string name;

@@ -94,7 +94,7 @@ class SessionTurn {
   std::atomic<bool> ended_ = false;
 };
 
-// What the registry needs of its engine. All but `model` may be empty: there are then no named
+// The registry's needs of its engine. All but `model` may be empty: there are then no named
 // prefixes, or no session can be pinned.
 struct SessionRegistryConfig {
   std::string model;  // the served one
