@@ -78,9 +78,7 @@ void BM_Lookup(benchmark::State& state) {
 }
 BENCHMARK(BM_Lookup)->Apply(Repeat);
 
-// Lookup and pin of cached blocks; subtract BM_Lookup.
-void BM_LookupAndPin(benchmark::State& state) {
-  World& world = Cached();
+void LookupAndPin(benchmark::State& state, World& world) {
   PinId pin = 1;
   for (auto _ : state) {
     const double begin = CpuSeconds();
@@ -89,19 +87,13 @@ void BM_LookupAndPin(benchmark::State& state) {
     world.blocks().Unpin(pin++);
   }
 }
+
+// Lookup and pin of cached blocks; subtract BM_Lookup.
+void BM_LookupAndPin(benchmark::State& state) { LookupAndPin(state, Cached()); }
 BENCHMARK(BM_LookupAndPin)->UseManualTime()->Apply(Repeat);
 
 // A pin of blocks that a running sequence holds, as when a prefix has just been computed.
-void BM_LookupAndPinHeld(benchmark::State& state) {
-  World& world = Live();
-  PinId pin = 1;
-  for (auto _ : state) {
-    const double begin = CpuSeconds();
-    QUIRE_CHECK(world.blocks().TryPin(pin, "root", world.prompt(world.Next())));
-    state.SetIterationTime(CpuSeconds() - begin);
-    world.blocks().Unpin(pin++);
-  }
-}
+void BM_LookupAndPinHeld(benchmark::State& state) { LookupAndPin(state, Live()); }
 BENCHMARK(BM_LookupAndPinHeld)->UseManualTime()->Apply(Repeat);
 
 void BM_Unpin(benchmark::State& state) {
