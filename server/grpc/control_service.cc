@@ -117,8 +117,7 @@ class ControlService final : public RawControlService {
                                              grpc::ByteBuffer* response) override {
     UnaryCall call(*context, Rpc::kFlushPrefixCache);
     v1::FlushPrefixCacheRequest message;
-    absl::Status status = ReadCall(parts_, *request, call, message);
-    if (status.ok()) status = CheckOperator(parts_.trusts_place, *call.caller);
+    const absl::Status status = ReadOperatorCall(*request, call, message);
     if (!status.ok()) return EndCall(parts_, call, status);
     parts_.engine.FlushPrefixCache([this, call, response](absl::StatusOr<int64_t> num_freed) {
       parts_.egress.Post([this, call, response, num_freed = std::move(num_freed)] {
@@ -139,8 +138,7 @@ class ControlService final : public RawControlService {
                                         grpc::ByteBuffer* response) override {
     UnaryCall call(*context, Rpc::kGetCacheMap);
     v1::GetCacheMapRequest message;
-    absl::Status status = ReadCall(parts_, *request, call, message);
-    if (status.ok()) status = CheckOperator(parts_.trusts_place, *call.caller);
+    absl::Status status = ReadOperatorCall(*request, call, message);
     const absl::StatusOr<CacheMapLimits> limits = FromProto(message);
     if (status.ok()) status = limits.status();
     if (!status.ok()) return EndCall(parts_, call, status);
@@ -158,6 +156,13 @@ class ControlService final : public RawControlService {
   }
 
  private:
+  // Reads the message of a call that only operators may make.
+  absl::Status ReadOperatorCall(const grpc::ByteBuffer& in, UnaryCall& call,
+                                google::protobuf::Message& message) const {
+    RETURN_IF_ERROR(ReadCall(parts_, in, call, message));
+    return CheckOperator(parts_.trusts_place, *call.caller);
+  }
+
   template <typename Request, typename Response, typename F>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, Rpc rpc,
                                    const grpc::ByteBuffer& in, grpc::ByteBuffer& out, F answer) {
