@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -47,6 +48,10 @@ int Action::Run(const Args& args, Interrupt& interrupt, const std::function<absl
   const auto connection = Connect(common_, interrupt);
   if (!connection.ok()) return FailUsage(flags_, connection.status());
   return Finish(run(**connection), interrupt);
+}
+
+uint32_t Clamped(uint64_t number) {
+  return static_cast<uint32_t>(std::min<uint64_t>(number, std::numeric_limits<uint32_t>::max()));
 }
 
 int RunAction(std::span<const NamedAction> actions, std::string_view usage, const Args& args,

@@ -3,6 +3,7 @@
 // The commands of quire prefix and quire session, such as quire session create: their flags, and
 // the way from the command line to the output.
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -44,6 +45,10 @@ class Action {
   CommonFlags common_;
   std::string kind_;  // what the operand names; empty: there is no operand
 };
+
+// Returns the number as a field of 32 bits, or the field's largest number if it cannot hold the
+// number: the server refuses one as well as the other.
+uint32_t Clamped(uint64_t number);
 
 struct NamedAction {
   std::string_view name;

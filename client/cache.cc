@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -94,13 +93,9 @@ int RunCache(const Args& args, Interrupt& interrupt) {
                      &cells);
   action.flags().Add("max_nodes", "N", "show N nodes of the tree at most, 0..512 (default 64)",
                      &max_nodes);
-  // A number that the field cannot hold is as wrong as the field's largest one.
-  const auto clamp = [](uint64_t value) {
-    return static_cast<uint32_t>(std::min<uint64_t>(value, std::numeric_limits<uint32_t>::max()));
-  };
   return action.Run(args, interrupt, [&](Connection& connection) -> absl::Status {
-    request.set_cells(clamp(*cells));
-    request.set_max_nodes(clamp(*max_nodes));
+    request.set_cells(Clamped(*cells));
+    request.set_max_nodes(Clamped(*max_nodes));
     v1::GetCacheMapResponse map;
     RETURN_IF_ERROR(connection.GetCacheMap(request, &map));
     Print(action.json() ? ToJsonLine(map) : Cells(map) + Tree(map));

@@ -1,8 +1,6 @@
 // quire session: creates, shows, extends, forks and closes sessions. Their turns are those of quire
 // generate --session.
 
-#include <algorithm>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -141,13 +139,9 @@ int RunFork(const Args& args, Interrupt& interrupt) {
   action.AddTtl("ttl of the new sessions (default: that of the session)", &ttl);
   action.AddText("request_id", "the same id gives the same sessions again",
                  [&](std::string text) { request.set_request_id(std::move(text)); });
-  // A number that the field cannot hold is as wrong as the field's largest one.
-  const auto clamp = [](uint64_t value) {
-    return static_cast<uint32_t>(std::min<uint64_t>(value, std::numeric_limits<uint32_t>::max()));
-  };
   return action.Run(args, interrupt, [&](Connection& connection) -> absl::Status {
-    if (at_token.has_value()) request.set_at_token(clamp(*at_token));
-    if (count.has_value()) request.set_count(clamp(*count));
+    if (at_token.has_value()) request.set_at_token(Clamped(*at_token));
+    if (count.has_value()) request.set_count(Clamped(*count));
     if (action.flags().IsSet("ttl")) *request.mutable_ttl() = ttl;
     v1::ForkSessionResponse response;
     RETURN_IF_ERROR(connection.ForkSession(request, &response));
