@@ -1,7 +1,8 @@
 #pragma once
 
-// A unary call, from its message to its answer. The handlers of services whose answers are one
-// message share this code.
+// A unary call without an object of its own: it runs on gRPC's default reactor, and is answered by
+// the handler or by one callback. A call whose answer takes work on several threads, or that must
+// end although its client does not read, is a UnaryReactor instead.
 
 #include <memory>
 #include <string>
