@@ -184,6 +184,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   class Handle;
 
   absl::Status Compute(std::shared_ptr<Request> request, int64_t num_bytes) override;
+  absl::Status ComputeKnown(std::shared_ptr<Request> request, int64_t num_tokens) override;
   void Cancel(const std::shared_ptr<Request>& request) override;
   void Unpin(uint64_t pin, std::function<void()> done) override {
     channel_.Send(UnpinCommand{.pin = pin, .done = std::move(done)});
@@ -192,8 +193,12 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   SessionRegistryConfig SessionConfig();
   // Begins the turn of a request with a session, and puts a SessionSink before its sink.
   absl::StatusOr<std::shared_ptr<SessionSink>> BeginTurn(const std::shared_ptr<Request>& request);
-  // Takes a request into the queue of the frontend. `num_tokens`: about the tokens of its prompt.
-  // `session` is null for a request without a session.
+  // Takes a request in, which then is among those that run. `num_tokens`: about the tokens of its
+  // prompt.
+  absl::StatusOr<AdmittedRequest> TakeIn(const std::shared_ptr<Request>& request,
+                                         int64_t num_tokens);
+  // Takes a request in, and into the queue of the frontend. `session` is null for a request without
+  // a session.
   absl::Status Enqueue(const std::shared_ptr<Request>& request, int64_t num_bytes,
                        int64_t num_tokens, std::shared_ptr<SessionSink> session);
   // These run on a frontend thread. Prepare returns the request's lease of the cache.
@@ -311,8 +316,18 @@ absl::Status EngineImpl::Compute(std::shared_ptr<Request> request, int64_t num_b
   return Enqueue(request, num_bytes, num_bytes / kBytesPerToken + 1, nullptr);
 }
 
-absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_t num_bytes,
-                                 int64_t num_tokens, std::shared_ptr<SessionSink> session) {
+absl::Status EngineImpl::ComputeKnown(std::shared_ptr<Request> request, int64_t num_tokens) {
+  ASSIGN_OR_RETURN(AdmittedRequest admitted, TakeIn(request, num_tokens));
+  absl::Status status = prefixes_.Prepare(*request);
+  if (status.ok()) {
+    channel_.Admit(std::move(admitted));
+    return status;
+  }
+  return running_.Erase(*request) ? status : absl::OkStatus();  // else FailAll has ended it
+}
+
+absl::StatusOr<AdmittedRequest> EngineImpl::TakeIn(const std::shared_ptr<Request>& request,
+                                                   int64_t num_tokens) {
   const std::string& tenant = request->params.sched.tenant;
   const TenantLimits& limits = request->params.limits;
   request->arrival = parts_.clock->Now();
@@ -322,9 +337,15 @@ absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_
   RETURN_IF_ERROR(running_.Insert(request));
   request->sink->SetOnRoom(
       [this, noticed = std::weak_ptr<const Request>(request)] { channel_.Notice(noticed); });
+  return AdmittedRequest{
+      .request = request, .ticket = std::move(ticket), .charge = std::move(charge)};
+}
+
+absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_t num_bytes,
+                                 int64_t num_tokens, std::shared_ptr<SessionSink> session) {
+  ASSIGN_OR_RETURN(AdmittedRequest taken, TakeIn(request, num_tokens));
   // The target of a std::function must be copyable, and a ticket is not. So the ticket is shared.
-  auto admitted = std::make_shared<AdmittedRequest>(AdmittedRequest{
-      .request = request, .ticket = std::move(ticket), .charge = std::move(charge)});
+  auto admitted = std::make_shared<AdmittedRequest>(std::move(taken));
   absl::Status queued = RunOnFrontend(num_bytes, [this, admitted, session = std::move(session)] {
     PrepareAndAdmit(std::move(*admitted), session);
   });

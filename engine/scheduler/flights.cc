@@ -28,8 +28,8 @@ void Scheduler::Flights::Add(State& state) {
 
 void Scheduler::Flights::Start(State& state) {
   const CacheParams& cache = state.request().params.cache;
-  const bool shares = !cache.bypass_read && !cache.bypass_write && state.first_row() != 0 &&
-                      state.beams.empty();
+  const bool shares =
+      !cache.bypass_read && !cache.bypass_write && state.first_row() != 0 && state.beams.empty();
   const std::span<const int32_t> tokens = Shareable(state.sequence->tokens, state.window());
   state.lead_end = std::ssize(tokens);
   const int64_t left = state.lead_end - state.sequence->num_computed;
@@ -51,11 +51,14 @@ int64_t Scheduler::Flights::Overlap(const State& leader, std::span<const int32_t
   return end.first - known.begin();
 }
 
+bool Scheduler::Flights::MayFollow(const State& state) const {
+  // Beams that come back share only some of the tokens.
+  return least_tokens_ > 0 && state.num_follows < kMostFollows && state.beams.empty() &&
+         !state.request().params.cache.bypass_read && state.first_row() != 0;
+}
+
 bool Scheduler::Flights::TryFollow(State& state) {
-  if (least_tokens_ == 0 || state.num_follows >= kMostFollows) return false;
-  const Request& request = state.request();
-  if (request.params.cache.bypass_read || state.first_row() == 0) return false;
-  if (!state.beams.empty()) return false;  // of its tokens, the beams share only some
+  if (!MayFollow(state)) return false;
   if (TryFollowLoad(state)) return true;
   if (std::exchange(state.leaders_seen, num_leaders_) == num_leaders_) return false;
   const std::span<const int32_t> tokens = Shareable(state.sequence->tokens, state.window());
@@ -75,16 +78,29 @@ bool Scheduler::Flights::TryFollow(State& state) {
   return true;
 }
 
-bool Scheduler::Flights::TryFollowLoad(State& state) {
+Scheduler::State* Scheduler::Flights::LoadOf(const State& state) const {
   const PinId on = state.group->on;
-  if (on == kNoPin || blocks_.IsPinned(on)) return false;
+  if (on == kNoPin || blocks_.IsPinned(on)) return nullptr;
   const auto it = loads_.find(on);
-  if (it == loads_.end()) return false;  // the prefix has ended, or could not be computed
-  State& load = *it->second;
-  const bool is_near = load.group->tenant == state.group->tenant && load.priority >= state.priority;
-  if (load.phase != State::Phase::kRunning && !is_near) return false;
-  Follow(state, load, kToItsEnd);
+  return it == loads_.end() ? nullptr : it->second;
+}
+
+bool Scheduler::Flights::TryFollowLoad(State& state) {
+  State* const load = LoadOf(state);
+  if (load == nullptr) return false;
+  const bool is_near =
+      load->group->tenant == state.group->tenant && load->priority >= state.priority;
+  if (load->phase != State::Phase::kRunning && !is_near) return false;
+  Follow(state, *load, kToItsEnd);
   return true;
+}
+
+Scheduler::State* Scheduler::Flights::WaitingLoad(const State& state) const {
+  State* const load = MayFollow(state) ? LoadOf(state) : nullptr;
+  const bool waits = load != nullptr && load->phase == State::Phase::kWaiting &&
+                     load->turn == State::Turn::kIn && load->in_flight == 0 &&
+                     !waiting_.IsHeld(load->group->tenant);
+  return waits ? load : nullptr;
 }
 
 void Scheduler::Flights::Follow(State& state, State& leader, int64_t overlap) {

@@ -23,9 +23,10 @@ namespace quire::engine {
 // preempted, or waits for its reader.
 //
 // A sequence on a named prefix that is still being computed follows the request that computes it,
-// whatever its own root is. That request leads while it runs. While it waits, it leads only
+// its load, whatever its own root is. The load leads while it runs. While it waits, it leads only
 // sequences of its own tenant, and none of a larger priority: nobody waits longer because another
-// tenant is held up.
+// tenant is held up. Any other sequence on the prefix gives its turn to the load, if the load may
+// start, and then follows it.
 //
 // Followers hold nothing, and a leader runs or waits in its own turn, so there is no circle. New
 // sequences start only with what running prompts leave of a step. So a leader is planned to the end
@@ -56,6 +57,9 @@ class Scheduler::Flights {
   void End(State& state);
   // Takes a waiting sequence out of its turn if there is something to follow. Returns true if so.
   bool TryFollow(State& state);
+  // Returns the load that waits in turn and that the sequence would follow if the load ran; null if
+  // there is none.
+  State* WaitingLoad(const State& state) const;
 
   // By FollowEnd.
   const std::array<int64_t, 3>& ends() const { return ends_; }
@@ -70,6 +74,10 @@ class Scheduler::Flights {
   // turns. Returns true if there are any.
   bool ReturnUpTo(State& leader, int64_t num_computed, FollowEnd end);
   void StopLeading(State& leader);
+  // False for a sequence that takes nothing from the cache, or has followed too often.
+  bool MayFollow(const State& state) const;
+  // Returns the load of the sequence's named prefix; null if the prefix is there, or has ended.
+  State* LoadOf(const State& state) const;
   bool TryFollowLoad(State& state);
   int64_t Overlap(const State& leader, std::span<const int32_t> tokens) const;
 

@@ -350,9 +350,14 @@ Scheduler::State* Scheduler::PickNext(absl::Time now) {
   while (true) {
     together_.clear();
     State* const first = FirstInTurn(now);
-    if (first == nullptr || first->started || starts_to_oldest_ <= 1) return first;
-    State* const next = ShortestTogether(*first, now);
-    if (next == first || !flights_->TryFollow(*next)) return next;
+    if (first == nullptr) return nullptr;
+    const bool by_age = first->started || starts_to_oldest_ <= 1;
+    State* const next = by_age ? first : ShortestTogether(*first, now);
+    if (next != first && flights_->TryFollow(*next)) continue;
+    State* const load = flights_->WaitingLoad(*next);
+    if (load == nullptr || !TenantHasPlaces(*load)) return next;
+    together_.clear();  // `next` gives its turn away, so the load passes nobody
+    return load;
   }
 }
 

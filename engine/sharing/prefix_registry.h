@@ -42,6 +42,9 @@ class PrefixHost {
   // this returns an error. The status is OK if the prompt is pinned. `num_bytes` of text are to be
   // tokenized.
   virtual absl::Status Compute(std::shared_ptr<Request> request, int64_t num_bytes) = 0;
+  // As Compute, for a prompt of `num_tokens` whose ids are known: calls Prepare on this thread. A
+  // request on the prefix that is submitted after this comes to the step thread after it.
+  virtual absl::Status ComputeKnown(std::shared_ptr<Request> request, int64_t num_tokens) = 0;
   virtual void Cancel(const std::shared_ptr<Request>& request) = 0;
   // Ends a pin and then calls `done`, on the step thread.
   virtual void Unpin(uint64_t pin, std::function<void()> done) = 0;
@@ -115,7 +118,8 @@ class PrefixRegistry final : public NamedPrefixes {
   // True if the ledger counts the blocks of the prefix with this pin, so that a request on it need
   // not bring them along.
   bool IsCounted(uint64_t pin) const;
-  // Fills the members of the engine's own request for a prefix. On a frontend thread.
+  // Fills the members of the engine's own request for a prefix. On a frontend thread, or in
+  // PrefixHost::ComputeKnown.
   absl::Status Prepare(Request& request);
   // The number of prefixes in each PrefixState.
   std::array<int64_t, kNumPrefixStates> CountByState() const;

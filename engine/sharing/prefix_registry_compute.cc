@@ -172,8 +172,8 @@ void PrefixRegistry::BeginWarming(PrefixRecord& record) {
 
 void PrefixRegistry::StartWarming(const RecordPtr& record, const TenantLimits& limits) {
   FillRequest(record, limits);
-  const int64_t num_bytes = std::ssize(record->content->ids);
-  if (absl::Status status = host_.Compute(record->request, num_bytes); !status.ok()) {
+  const int64_t num_tokens = std::ssize(record->content->ids);
+  if (absl::Status status = host_.ComputeKnown(record->request, num_tokens); !status.ok()) {
     Complete(record, status, /*is_pinned=*/false);
   }
 }

@@ -510,7 +510,11 @@ bug("FollowerEarly", "a follower returns before its tokens are there", "ReturnUp
 bug("FollowAny", "a follower shares only the next tokens", "if (!SameTokens(known, tokens, 0, begin)) return 0;",
     "if (!BUG && !SameTokens(known, tokens, 0, begin)) return 0;")
 bug("FollowHeldLoad", "a request waits for a load that another tenant's limits hold up",
-    "load.group->tenant == state.group->tenant &&", "(BUG || load.group->tenant == state.group->tenant) &&")
+    "load->group->tenant == state.group->tenant &&", "(BUG || load->group->tenant == state.group->tenant) &&")
+bug("LoadInItsOwnTurn", "a load starts no sooner than its own turn comes", "load != nullptr && load->phase == State::Phase::kWaiting &&",
+    "!BUG && load != nullptr && load->phase == State::Phase::kWaiting &&")
+bug("LoadOfHeldTenant", "a request gives its turn to a load whose tenant is held", "!waiting_.IsHeld(load->group->tenant);",
+    "(BUG || !waiting_.IsHeld(load->group->tenant));")
 bug("FollowPrivate", "a request waits for blocks that are not shared", "if (least_tokens_ == 0 || !shares ||", "if (least_tokens_ == 0 || (!shares && !BUG) ||")
 
 bug, drop = source("engine/scheduler/scheduler_drafts.cc", "scheduler_test")

@@ -236,6 +236,56 @@ TEST(SingleFlightTest, OnlyItsOwnTenantWaitsForALoadThatWaits) {
   }
 }
 
+TEST(SingleFlightTest, ALoadThatWaitsStartsInTheTurnOfItsFirstUser) {
+  for (const int32_t depth : {0, 1}) {
+    for (const bool same_tenant : {false, true}) {
+      for (const int32_t starts_per_oldest : {1, 8}) {
+        Simulation simulation(
+            {.num_blocks = 64,
+             .scheduler = {.pipeline_depth = depth, .starts_per_oldest = starts_per_oldest}});
+        // Both users are before the load, and neither follows it while it waits.
+        std::vector<SequenceId> users;
+        for (int32_t i = 0; i < 2; ++i) {
+          users.push_back(simulation.Add({.prompt = Forked(30, 0, 6, 100 * (1 + i)),
+                                          .max_tokens = 2,
+                                          .priority = 1,
+                                          .tenant = same_tenant ? "a" : "b",
+                                          .on = 7}));
+        }
+        simulation.Add({.prompt = Prompt(30, 0), .max_tokens = 1, .tenant = "a", .pins = 7});
+        while (std::ranges::any_of(
+            users, [&](SequenceId id) { return !simulation.ended().contains(id); })) {
+          ASSERT_TRUE(simulation.Step());
+        }
+        for (const SequenceId user : users) {
+          EXPECT_EQ(simulation.ended().at(user).sequence.num_cached, 30);
+        }
+        EXPECT_EQ(simulation.scheduler().stats().prompt_tokens_computed, 30 + 2 * 6);
+        simulation.scheduler().Unpin(7);
+        simulation.Run();
+      }
+    }
+  }
+}
+
+TEST(SingleFlightTest, ALoadWhoseTenantHasNoBlocksLeftTakesNoTurn) {
+  Simulation simulation({.num_blocks = 64});
+  const TenantLimits few{.max_blocks = 4};
+  const SequenceId running =
+      simulation.Add({.prompt = Prompt(12, 100), .max_tokens = 4, .tenant = "a", .limits = few});
+  simulation.Step();
+  const SequenceId user =
+      simulation.Add({.prompt = Prompt(30, 0), .max_tokens = 2, .tenant = "b", .on = 7});
+  const SequenceId load = simulation.Add(
+      {.prompt = Prompt(24, 0), .max_tokens = 1, .tenant = "a", .limits = few, .pins = 7});
+  simulation.Step();
+  EXPECT_FALSE(simulation.Planned(load));
+  EXPECT_TRUE(simulation.Planned(user)) << "it computes the tokens itself";
+  while (!simulation.ended().contains(running)) ASSERT_TRUE(simulation.Step());
+  EXPECT_TRUE(simulation.scheduler().Cancel(load).ok());
+  simulation.Run();
+}
+
 struct FlightTotals {
   int64_t preemptions = 0;
   int64_t cancelled = 0;

@@ -190,6 +190,49 @@ TEST_F(PrefixRestartTest, WarmBringsItBack) {
   EXPECT_EQ(Get(name)->state, PrefixState::kCold) << "a second restart knows it, too";
 }
 
+TEST_F(PrefixRestartTest, TheFirstRequestsOnAColdPrefixComputeItOnce) {
+  Restart();
+  PrefixParams params = Params(RandomIds(40, 1));
+  params.allowed_tenants = {"*"};
+  const std::string name = Create(params);
+  for (const char* tenant : {"owner", "other"}) {
+    for (const int32_t priority : {0, 5}) {
+      Restart();
+      std::vector<std::shared_ptr<CollectingSink>> sinks;
+      for (int i = 0; i < 2; ++i) {
+        GenerateParams request = GreedyParams(RandomIds(3, 10 + i), 4);
+        request.prefix_name = name;
+        request.sched = {.priority = priority, .tenant = tenant};
+        sinks.push_back(std::make_shared<CollectingSink>());
+        ASSERT_TRUE(engine_->Submit(std::move(request), sinks.back()).ok());
+      }
+      RunUntilIdle();
+      for (const auto& sink : sinks) {
+        ASSERT_TRUE(sink->status().ok()) << sink->status();
+        EXPECT_EQ(sink->summary().usage.prefix_tokens, 40);
+      }
+      EXPECT_EQ(engine_->stats().prompt_tokens_computed, 40 + 2 * 3) << tenant << " " << priority;
+    }
+  }
+}
+
+TEST_F(PrefixRestartTest, AColdPrefixIsBroughtBackBeforeItsRequestIsTokenized) {
+  Restart();
+  const std::string name = Create(Params(RandomIds(40, 1)));
+  Restart();
+  auto sink = std::make_shared<CollectingSink>();
+  GenerateParams request = GreedyParams({1, 2, 3}, 4);
+  request.prefix_name = name;
+  request.sched.tenant = "owner";
+  ASSERT_TRUE(engine_->Submit(std::move(request), sink).ok());
+  while (engine_->Step()) {
+  }
+  EXPECT_EQ(Get(name)->state, PrefixState::kReady);
+  EXPECT_FALSE(sink->finished());
+  RunUntilIdle();
+  EXPECT_EQ(sink->summary().usage.prefix_tokens, 40);
+}
+
 TEST_F(PrefixRestartTest, WhatIsAnsweredOutlivesALossOfPower) {
   Restart();
   std::vector<std::pair<std::string, std::string>> answered;  // name, and the directory then
