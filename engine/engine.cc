@@ -104,11 +104,13 @@ std::function<std::vector<int64_t>(int64_t)> PinnedBlocksOf(const EngineParts& p
   };
 }
 
-PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts) {
+PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts,
+                                    std::function<double(std::span<const int32_t>)> charged_for) {
   PrefixRegistryConfig config{.model = parts.model_info.name,
                               .model_digest = parts.server_info.model_digest,
                               .block_size = parts.limits.block_size,
-                              .blocks_of = PinnedBlocksOf(parts)};
+                              .blocks_of = PinnedBlocksOf(parts),
+                              .charged_for = std::move(charged_for)};
   for (const KvGroup& group : parts.cache.groups()) {
     config.bytes_per_block.push_back(parts.cache.shape().bytes_per_block(group));
   }
@@ -254,7 +256,9 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config,
       seam_(frontend_, *parts_.tokenizer, parts_.limits.max_model_len, parts_.limits.block_size),
       sessions_(seam_, *parts_.clock, SessionConfig()),
       tickets_(config.max_queue),
-      prefixes_(PrefixConfigOf(parts_), frontend_, ledger_, *parts_.clock, *this, std::move(log)),
+      prefixes_(
+          PrefixConfigOf(parts_, [this](auto ids) { return loop_.charges().ChargedFor(ids); }),
+          frontend_, ledger_, *parts_.clock, *this, std::move(log)),
       loop_(parts_, config, channel_, running_, metrics_),
       workers_(std::make_unique<WorkerPool>(config.frontend_threads, config.frontend_queue)) {}
 

@@ -390,11 +390,15 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
         metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)].Add(1);
       }
     }
-    if (live.request->pins != kNoPin && end.cause == EndCause::kFinished &&
-        !blocks_.IsPinned(live.request->pins)) {
-      live.status = absl::ResourceExhaustedError(
-          "the prefix was computed, but the layers with a window have no room to keep it: try "
-          "later");
+    if (const PinId pin = live.request->pins; pin != kNoPin && end.cause == EndCause::kFinished) {
+      if (blocks_.IsPinned(pin)) {
+        const std::span<const int32_t> ids = blocks_.TableOfPin(pin);
+        live.request->pinned_ids.assign(ids.begin(), ids.end());
+      } else {
+        live.status = absl::ResourceExhaustedError(
+            "the prefix was computed, but the layers with a window have no room to keep it: try "
+            "later");
+      }
     }
     if (end.cause != EndCause::kFinished) {
       if (live.status.ok()) live.status = EndStatus(end.cause);

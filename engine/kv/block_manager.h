@@ -258,6 +258,8 @@ class BlockManager {
   // Ends a pin. Sequences that share its blocks keep them.
   void Unpin(PinId pin);
   bool IsPinned(PinId pin) const { return pins_.contains(pin); }
+  // The block ids of group 0 that a pin holds, as long as it stands.
+  std::span<const int32_t> TableOfPin(PinId pin) const { return pins_.at(pin).blocks; }
 
   // Releases everything that the sequence holds. Listed blocks stay cached. The copies and shifts
   // of the sequence in the step being built are taken back. `end` tells the prefix cache how the

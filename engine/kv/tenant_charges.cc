@@ -58,8 +58,11 @@ void TenantCharges::AddBlocks(Payer payer, int64_t num) {
 
 void TenantCharges::Hold(int32_t block_id, Payer payer) {
   Block& block = blocks_[block_id];
-  if (block.num_holders == 0) {
-    block = {.first = payer, .first_holds = 1, .num_holders = 1, .of = payer};
+  if (NumHolders(block) == 0) {
+    block.first = payer;
+    block.first_holds = 1;
+    block.of = payer;
+    SetNumHolders(block, 1);
     AddAlone(payer, 1);
     AddBlocks(payer, 1);
   } else if (block.first == payer && block.first_holds > 0) {
@@ -88,8 +91,10 @@ void TenantCharges::Join(Block& block, Payer payer) {
 }
 
 void TenantCharges::Leave(Block& block, Payer payer) {
-  if (block.num_holders == 1) {
-    block = {};
+  if (NumHolders(block) == 1) {
+    block.first = kNamelessPayer;
+    block.of = -1;
+    SetNumHolders(block, 0);
     AddAlone(payer, -1);
   } else {
     Move(block, payer, /*joins=*/false);
@@ -101,27 +106,28 @@ void TenantCharges::Leave(Block& block, Payer payer) {
 // them.
 void TenantCharges::Move(Block& block, Payer payer, bool joins) {
   base::MutexLock lock(mu_);
-  const int32_t num_holders = block.num_holders + (joins ? 1 : -1);
-  const bool as_before = latest_.from == block.of && latest_.num_from == block.num_holders &&
+  const int32_t num_from = NumHolders(block);
+  const int32_t num_holders = num_from + (joins ? 1 : -1);
+  const bool as_before = latest_.from == block.of && latest_.num_from == num_from &&
                          latest_.payer == payer && latest_.joins == joins;
   if (!as_before) {
     std::vector<Payer> holders =
-        block.num_holders == 1 ? std::vector{block.of} : segments_[block.of].holders;
+        num_from == 1 ? std::vector{block.of} : segments_[block.of].holders;
     if (joins) {
       holders.insert(std::ranges::upper_bound(holders, payer), payer);
     } else {
       holders.erase(std::ranges::lower_bound(holders, payer));
     }
     latest_ = {.from = block.of,
-               .num_from = block.num_holders,
+               .num_from = num_from,
                .payer = payer,
                .joins = joins,
                .to = num_holders == 1 ? holders.front() : SegmentOf(holders)};
   }
   const SegmentId from = block.of;
-  const bool from_segment = block.num_holders > 1;
+  const bool from_segment = num_from > 1;
   block.of = latest_.to;
-  block.num_holders = num_holders;
+  SetNumHolders(block, num_holders);
   if (num_holders == 1) {
     AddAlone(block.of, 1);
   } else {
@@ -181,6 +187,15 @@ std::map<std::string, double> TenantCharges::AllCharged() const {
   return charged;
 }
 
+double TenantCharges::ChargedFor(std::span<const int32_t> blocks) const {
+  double charge = 0;
+  for (const int32_t block : blocks) {
+    const int32_t num_holders = NumHolders(blocks_[static_cast<size_t>(block)]);
+    if (num_holders > 0) charge += 1.0 / num_holders;
+  }
+  return charge;
+}
+
 std::vector<TenantCharges::Segment> TenantCharges::Segments() const {
   std::vector<Segment> segments;
   for (const auto& [holders, id] : by_holders_) segments.push_back(segments_[id]);
@@ -203,7 +218,7 @@ void TenantCharges::CheckInvariants(std::span<const std::vector<Payer>> holds) c
                                 << " holds, " << own << " counted";
     }
     holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
-    QUIRE_CHECK(std::ssize(holders) == blocks_[i].num_holders) << "block " << i;
+    QUIRE_CHECK(std::ssize(holders) == NumHolders(blocks_[i])) << "block " << i;
     if (holders.size() == 1) ++alone[holders.front()];
     if (holders.size() > 1) ++together[holders];
   }

@@ -57,6 +57,9 @@ class TenantCharges {
   double Charged(std::string_view tenant) const;
   // Returns the charges of all tenants that hold blocks, by name. May be called on any thread.
   std::map<std::string, double> AllCharged() const;
+  // Returns the part of its charge that a tenant which holds all these blocks has for them. May be
+  // called on any thread, as Charged.
+  double ChargedFor(std::span<const int32_t> blocks) const;
 
   // The blocks that a tenant holds together with others, for tests.
   struct Segment {
@@ -80,8 +83,8 @@ class TenantCharges {
   struct Block {
     Payer first = kNamelessPayer;  // its holds are counted here, those of others in other_holds_
     int32_t first_holds = 0;
-    int32_t num_holders = 0;
-    int32_t of = -1;  // with one holder: the holder; with more: the segment
+    std::atomic<int32_t> num_holders = 0;  // written by the step thread alone
+    int32_t of = -1;                       // with one holder: the holder; with more: the segment
   };
   using SegmentId = int32_t;
 
@@ -90,6 +93,12 @@ class TenantCharges {
   }
   void AddAlone(Payer payer, int64_t num);
   void AddBlocks(Payer payer, int64_t num);
+  static int32_t NumHolders(const Block& block) {
+    return block.num_holders.load(std::memory_order_relaxed);
+  }
+  static void SetNumHolders(Block& block, int32_t num_holders) {
+    block.num_holders.store(num_holders, std::memory_order_relaxed);
+  }
   void Join(Block& block, Payer payer);
   void Leave(Block& block, Payer payer);
   void Move(Block& block, Payer payer, bool joins);

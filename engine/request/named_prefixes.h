@@ -77,7 +77,9 @@ struct PrefixInfo {
     uint64_t hits = 0;
     uint64_t saved_tokens = 0;
     absl::Time last_hit_time = absl::InfinitePast();
-    double charged_blocks = 0;  // the owner's share of the pinned blocks
+    // What the owner is charged for the pinned blocks; 0 unless the prefix is ready. A block of
+    // several prefixes counts in each.
+    double charged_blocks = 0;
   };
   std::optional<Use> use;
 };

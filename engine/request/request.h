@@ -96,13 +96,16 @@ struct GenerateParams {
 };
 
 // A request after the frontend: valid, tokenized, feasible. The server's reactor and the step
-// thread share it, so the frontend is the last to change any member but `cancelled`.
+// thread share it, so the frontend is the last to change any member but `cancelled` and
+// `pinned_ids`.
 struct Request {
   GenerateParams params;
   std::shared_ptr<const PrefixContent> prefix;  // of params.prefix_name; null: none
   // If not 0, this is the engine's own request for a named prefix: it computes prompt_ids and pins
   // them under this id. No token is drawn.
   uint64_t pins = 0;
+  // The blocks of group 0 that the pin holds. Set by the step thread before Finish(OK).
+  std::vector<int32_t> pinned_ids;
   // If not null, the turn of a pinned session: what it commits is pinned when it succeeds.
   std::shared_ptr<SessionPin> session_pin;
   int64_t num_kept_blocks = 0;  // leading blocks of the prompt that its session's pin holds

@@ -46,6 +46,7 @@ struct PrefixRecord {
   bool is_warming = false;                       // it was cold, and is being computed again
   absl::Time warm_again = absl::InfinitePast();  // a use does not warm a cold prefix before
   std::vector<int64_t> blocks;                   // pinned, by KV group; empty: none
+  std::vector<int32_t> pinned_ids;               // of group 0; empty unless it is ready
   std::vector<NamedPrefixes::Done> waiters;
 
   bool IsOwnedBy(const PrefixCaller& caller) const {

@@ -282,7 +282,7 @@ PrefixInfo PrefixRegistry::InfoOf(const PrefixRecord& record, bool for_owner) co
     info.kv_bytes += record.blocks[g] * config_.bytes_per_block[g];
   }
   if (!for_owner) return info;
-  info.use = PrefixInfo::Use{.charged_blocks = static_cast<double>(info.num_blocks)};
+  info.use = PrefixInfo::Use{.charged_blocks = config_.charged_for(record.pinned_ids)};
   if (record.content != nullptr) {
     const PrefixContent::Use& use = record.content->use;
     info.use->hits = use.hits.load(std::memory_order_relaxed);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -57,6 +58,9 @@ struct PrefixRegistryConfig {
   // Returns the blocks, by KV group, that a pin of so many tokens holds.
   std::function<std::vector<int64_t>(int64_t num_tokens)> blocks_of;
   std::vector<int64_t> bytes_per_block;  // by KV group
+  // Returns what the owner is charged for blocks that its pin holds. Called under the lock of the
+  // registry.
+  std::function<double(std::span<const int32_t> ids)> charged_for;
 };
 
 // The registry says what should be; the step thread knows what is pinned. A prefix is
@@ -71,9 +75,9 @@ struct PrefixRegistryConfig {
 // nothing from it. A hit only writes its time. The timer of the prefix, when it fires, looks
 // whether a hit has moved the end, and is set anew.
 //
-// One mutex guards the records; no other function is called under it but those of the ledger. The
-// housekeeper is a thread that waits for timers, and for the disk. `frontend`, `ledger`, `clock`
-// and `host` must outlive the registry.
+// One mutex guards the records; no other function is called under it but those of the ledger and
+// charged_for. The housekeeper is a thread that waits for timers, and for the disk. `frontend`,
+// `ledger`, `clock` and `host` must outlive the registry.
 class PrefixRegistry final : public NamedPrefixes {
  public:
   static constexpr absl::Duration kFailedKept = absl::Minutes(1);

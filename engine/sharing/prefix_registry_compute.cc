@@ -122,6 +122,7 @@ void PrefixRegistry::Complete(const RecordPtr& record, const absl::Status& statu
     base::MutexLock lock(mu_);
     if (record->request == nullptr)
       return;  // the engine has failed all, and ends this a second time
+    if (status.ok()) record->pinned_ids = std::move(record->request->pinned_ids);
     record->request = nullptr;
     is_gone = record->is_gone;
     waiters.swap(record->waiters);

@@ -496,6 +496,8 @@ bug("SegmentNotSplit", "a tenant that shares a part of a segment shares all of i
     "segments_[block.of].num_blocks += BUG ? 2 : 1;")
 bug("ChangeOfAnother", "the next block changes as the one before, whatever its holders", "latest_.from == block.of &&",
     "(BUG || latest_.from == block.of) &&")
+bug("PlainCountOfAPrefix", "the owner of a prefix is shown all its blocks, whoever shares them", "charge += 1.0 / num_holders;",
+    "charge += BUG ? 1.0 : 1.0 / num_holders;")
 bug("TenantForgotten", "a tenant with blocks is forgotten when its requests end", "--account.num_refs == 0 && account.num_blocks == 0)",
     "--account.num_refs == 0 && (BUG || account.num_blocks == 0))")
 bug, drop = source("engine/kv/block_store.cc", "kv_test:PinsProperty*")

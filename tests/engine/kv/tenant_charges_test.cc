@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,6 +50,23 @@ TEST_F(TenantChargesTest, ABlockIsDividedByItsTenantsNotByTheirSequences) {
   Drop(b_, 6);
   EXPECT_EQ(charges_.Charge(b_), 0);
   EXPECT_EQ(charges_.Charge(a_), 3);
+}
+
+TEST_F(TenantChargesTest, SomeOfAPayersBlocksHaveTheirPartOfItsCharge) {
+  Hold(a_, 12);
+  Hold(b_, 8);
+  Hold(c_, 3);
+  EXPECT_DOUBLE_EQ(charges_.ChargedFor(std::vector<int32_t>{0, 2, 3, 7, 8, 11}),
+                   2.0 / 3 + 2.0 / 2 + 2);
+  EXPECT_EQ(charges_.ChargedFor({}), 0);
+  std::vector<int32_t> all(12);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_DOUBLE_EQ(charges_.ChargedFor(all), charges_.Charge(a_));
+  Drop(c_, 3);
+  Drop(b_, 8);
+  EXPECT_EQ(charges_.ChargedFor(all), 12);
+  Drop(a_, 12);
+  EXPECT_EQ(charges_.ChargedFor(all), 0);
 }
 
 TEST_F(TenantChargesTest, BlocksWithTheSameHoldersAreOneSegment) {

@@ -479,6 +479,38 @@ TEST_F(PrefixEngineTest, ATenantHoldsNoMoreBlocksThanItMay) {
   EXPECT_EQ(usages.others_charged_blocks, 0);
 }
 
+TEST_F(PrefixEngineTest, TheOwnerPaysForWhatItSharesWithNobody) {
+  PrefixParams params = Params("owner", RandomIds(40, 1));
+  params.allowed_tenants = {"*"};
+  const auto created = Begin(params);
+  engine_->RunFrontend();
+  EXPECT_EQ(Get(created->name)->num_blocks, 3);
+  EXPECT_EQ(Get(created->name)->use->charged_blocks, 0) << "not before it is pinned";
+  RunUntilIdle();
+  const auto charged = [&] { return Get(created->name)->use->charged_blocks; };
+  EXPECT_EQ(charged(), 3);
+  const auto own = Submit(Request("owner", created->name, RandomIds(8, 2), 50));
+  engine_->RunFrontend();
+  for (int i = 0; i < 4; ++i) engine_->Step();
+  EXPECT_EQ(charged(), 3);
+  // Each user shares two whole blocks, and has a copy of the third.
+  double want = 3;
+  for (const char* tenant : {"a", "b", "c"}) {
+    Submit(Request(tenant, created->name, RandomIds(8, 3), 40));
+    engine_->RunFrontend();
+    for (int i = 0; i < 4; ++i) engine_->Step();
+    want = 1 + 2.0 / (tenant[0] - 'a' + 2);
+    EXPECT_NEAR(charged(), want, 1e-9) << tenant;
+  }
+  // A second prefix begins with the same block, for which its owner is charged once.
+  TokenIds other = RandomIds(40, 1);
+  other.resize(16);
+  const std::string second = Create(Params("owner", other));
+  EXPECT_EQ(Get(second)->use->charged_blocks, 1);
+  EXPECT_EQ(charged(), 3) << "all requests have ended";
+  EXPECT_EQ(engine_->tenant_usage("owner", {}).charged_blocks, 3);
+}
+
 TEST_F(PrefixEngineTest, NothingIsCreatedInADrain) {
   engine_->StartDrain();
   EXPECT_EQ(prefixes().Create(Params("owner", RandomIds(20, 1)), [](auto) {}).status().code(),
