@@ -137,12 +137,16 @@ int RunFork(const Args& args, Interrupt& interrupt) {
   action.flags().Add("count", "K", "make K sessions, 1..64 (default 1)", &count);
   google::protobuf::Duration ttl;
   action.AddTtl("ttl of the new sessions (default: that of the session)", &ttl);
+  bool pinned = false;
+  action.flags().AddSwitch(
+      "pinned", "keep the new sessions in the server's memory (default: as the session)", &pinned);
   action.AddText("request_id", "the same id gives the same sessions again",
                  [&](std::string text) { request.set_request_id(std::move(text)); });
   return action.Run(args, interrupt, [&](Connection& connection) -> absl::Status {
     if (at_token.has_value()) request.set_at_token(Clamped(*at_token));
     if (count.has_value()) request.set_count(Clamped(*count));
     if (action.flags().IsSet("ttl")) *request.mutable_ttl() = ttl;
+    if (action.flags().IsSet("pinned")) request.set_pinned(pinned);
     v1::ForkSessionResponse response;
     RETURN_IF_ERROR(connection.ForkSession(request, &response));
     for (const v1::Session& session : response.sessions()) {

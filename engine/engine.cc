@@ -367,6 +367,7 @@ SessionRegistryConfig EngineImpl::SessionConfig() {
       .block_size = parts_.limits.block_size,
       .blocks_of = PinnedBlocksOf(parts_),
       .unpin = [this](uint64_t pin, std::function<void()> done) { Unpin(pin, std::move(done)); },
+      .fork_pin = [this](ForkPinCommand fork) { channel_.Send(std::move(fork)); },
       .on_earlier_timer = [this] { prefixes_.Wake(); }};
 }
 

@@ -247,6 +247,15 @@ void StepLoop::Take(UnpinCommand unpin, absl::Time) {
   std::move(unpin.done)();
 }
 
+void StepLoop::Take(ForkPinCommand fork, absl::Time) {
+  for (const std::shared_ptr<SessionPin>& pin : fork.pins) {
+    if (!blocks_.TryPinFork(pin->id, fork.from, fork.tokens)) continue;
+    pin->num_tokens.store(std::ssize(fork.tokens), std::memory_order_release);
+  }
+  UpdateMetrics();
+  std::move(fork.done)();
+}
+
 void StepLoop::Take(MapCommand command, absl::Time now) {
   if (map_ != nullptr && now - map_time_ < kMapAge) return std::move(command.done)(map_);
   const bool is_first = map_commands_.empty();

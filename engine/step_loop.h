@@ -74,6 +74,7 @@ class StepLoop {
   void Take(AdmittedRequest admitted, absl::Time now);
   void Take(FlushCommand flush, absl::Time now);
   void Take(UnpinCommand unpin, absl::Time now);
+  void Take(ForkPinCommand fork, absl::Time now);
   void Take(MapCommand command, absl::Time now);
   // Continues the picture that is asked for. A step that nobody watches does nothing for it.
   void DrawSome();

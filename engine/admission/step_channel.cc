@@ -14,17 +14,11 @@ CommandPlace::~CommandPlace() {
   if (channel_ != nullptr) channel_->num_commands_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void StepChannel::Admit(AdmittedRequest admitted) {
-  base::MutexLock lock(mu_);
-  commands_.emplace_back(std::move(admitted));
-  work_.NotifyOne();
-}
+void StepChannel::Admit(AdmittedRequest admitted) { Add(std::move(admitted)); }
 
-void StepChannel::Send(UnpinCommand command) {
-  base::MutexLock lock(mu_);
-  commands_.emplace_back(std::move(command));
-  work_.NotifyOne();
-}
+void StepChannel::Send(UnpinCommand command) { Add(std::move(command)); }
+
+void StepChannel::Send(ForkPinCommand command) { Add(std::move(command)); }
 
 void StepChannel::Send(FlushCommand command) { SendIfRoom(std::move(command)); }
 
@@ -38,8 +32,12 @@ void StepChannel::SendIfRoom(Command command) {
         "%d commands to the engine are not complete yet: try later", max_commands_)));
     return;
   }
+  Add(Command{.done = std::move(command.done), .place = CommandPlace(this)});
+}
+
+void StepChannel::Add(StepCommand command) {
   base::MutexLock lock(mu_);
-  commands_.emplace_back(Command{.done = std::move(command.done), .place = CommandPlace(this)});
+  commands_.push_back(std::move(command));
   work_.NotifyOne();
 }
 

@@ -61,13 +61,24 @@ struct UnpinCommand {
   absl::AnyInvocable<void() &&> done;  // called on the step thread; must not wait
 };
 
+// Pins the leading tokens of a session's pin for its forks. There is at most one for each pin, so
+// it takes no place and is never refused.
+struct ForkPinCommand {
+  PinId from = kNoPin;
+  TokenIds tokens;
+  // The pins of the forks. The step thread sets num_tokens of those that it has pinned.
+  std::vector<std::shared_ptr<SessionPin>> pins;
+  absl::AnyInvocable<void() &&> done;  // called on the step thread; must not wait
+};
+
 // Asks for a picture of the cache.
 struct MapCommand {
   Completion<std::shared_ptr<const CacheMap>> done;
   CommandPlace place = {};  // filled in by the channel
 };
 
-using StepCommand = std::variant<AdmittedRequest, FlushCommand, UnpinCommand, MapCommand>;
+using StepCommand =
+    std::variant<AdmittedRequest, FlushCommand, UnpinCommand, ForkPinCommand, MapCommand>;
 
 // Any thread may send commands. The step thread takes them in the order in which they were sent.
 // Tickets bound the number of requests. max_commands bounds the number of other commands that are
@@ -87,6 +98,7 @@ class StepChannel {
   void Send(FlushCommand command);
   void Send(MapCommand command);
   void Send(UnpinCommand command);
+  void Send(ForkPinCommand command);
 
   // Asks the step thread to reconsider this request, because the request was cancelled or its sink
   // has room.
@@ -108,6 +120,7 @@ class StepChannel {
 
   template <typename Command>
   void SendIfRoom(Command command);
+  void Add(StepCommand command);
 
   const int32_t max_commands_;
   std::atomic<int32_t> num_commands_ = 0;  // not complete; requests do not count

@@ -255,6 +255,10 @@ class BlockManager {
   // parts and the places that TryPin wants. No sequence runs on such a pin. The sequence's payer
   // pays for the blocks while the pin stands.
   int64_t TryPinTable(PinId pin, SequenceId id);
+  // Pins what another pin holds of `tokens`, which are not empty. Returns false, and pins nothing,
+  // unless `from` stands, begins with all of them, and every window has the parts and the places
+  // that TryPin wants. The payer of `from` pays. No sequence runs on such a pin.
+  bool TryPinFork(PinId pin, PinId from, std::span<const int32_t> tokens);
   // Ends a pin. Sequences that share its blocks keep them.
   void Unpin(PinId pin);
   bool IsPinned(PinId pin) const { return pins_.contains(pin); }

@@ -104,6 +104,28 @@ int64_t BlockManager::TryPinTable(PinId pin, SequenceId id) {
   return held.num_committed;
 }
 
+bool BlockManager::TryPinFork(PinId pin, PinId from, std::span<const int32_t> tokens) {
+  QUIRE_CHECK(pin != kNoPin && !pins_.contains(pin) && !tokens.empty()) << "pin " << pin;
+  const auto other = pins_.find(from);
+  if (other == pins_.end() || other->second.num_tokens < std::ssize(tokens)) return false;
+  const int64_t num_blocks = NumBlocksFor(std::ssize(tokens));
+  const auto end = other->second.blocks.begin() + num_blocks;
+  Pinned pinned{.blocks = {other->second.blocks.begin(), end},
+                .num_tokens = std::ssize(tokens),
+                .begins = {},
+                .payer = other->second.payer};
+  for (const int32_t block : pinned.blocks) {
+    const std::span<const int32_t> content =
+        tokens.first(std::min<size_t>(tokens.size(), static_cast<size_t>(block_size_)));
+    const std::span<const int32_t> held = store_.cache().Tokens(block);
+    if (!std::ranges::equal(content, held.first(content.size()))) return false;
+    tokens = tokens.subspan(content.size());
+  }
+  if (!TryPinParts(pinned)) return false;
+  AddPin(pin, std::move(pinned));
+  return true;
+}
+
 void BlockManager::AddPin(PinId pin, Pinned pinned) {
   // The root's end first, since the parent of a held block must be held.
   constexpr size_t kAhead = 16;

@@ -87,6 +87,9 @@ struct SessionFork {
   std::optional<int64_t> at_token;    // 0..num_tokens; absent: all
   int32_t count = 1;                  // 1..kMaxForkCount
   std::optional<absl::Duration> ttl;  // absent: that of the parent
+  // If true, the children are pinned sessions. Those of a pinned parent hold the leading tokens of
+  // its pin at once. Absent: as the parent.
+  std::optional<bool> pinned;
   std::string request_id;  // if not empty, the same id within an hour gives the same children
 };
 
@@ -95,9 +98,9 @@ struct SessionFork {
 //
 // Errors: NotFound for a name that does not exist, has ended, or belongs to another tenant, with
 // one text for all three. Aborted when an etag differs, or when a turn runs. ResourceExhausted
-// beyond kMaxSessions, kMaxSessionsPerTenant and kMaxSessionBytes, with what was wanted, what there
-// is and the limit.
-// InvalidArgument for a value out of range, and for a request_id that came with other content.
+// beyond kMaxSessions, kMaxSessionsPerTenant and kMaxSessionBytes, and when too many blocks would
+// be pinned, with what was wanted, what there is and the limit. InvalidArgument for a value out of
+// range, and for a request_id that came with other content.
 class Sessions {
  public:
   virtual ~Sessions() = default;

@@ -19,11 +19,6 @@ constexpr char kCollection[] = "sessions";
 constexpr size_t kMaxSalt = 256;  // as CacheParams::salt
 constexpr absl::Duration kReplayTime = absl::Hours(1);
 
-absl::Status NoSuchSession() {
-  return absl::NotFoundError(
-      "name: you have no such session; it may have been closed, or have expired");
-}
-
 absl::Status InTurn() {
   return absl::AbortedError("the session is in a turn: wait for its end, or cancel it");
 }
@@ -58,7 +53,8 @@ size_t HashOf(const SessionAppend& append) {
 }
 size_t HashOf(const SessionFork& fork) {
   return absl::HashOf(fork.at_token.value_or(-1), fork.count,
-                      fork.ttl.value_or(absl::ZeroDuration()));
+                      fork.ttl.value_or(absl::ZeroDuration()),
+                      fork.pinned.has_value() ? 1 + int{*fork.pinned} : 0);
 }
 
 }  // namespace
@@ -106,9 +102,7 @@ absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params)
   RETURN_IF_ERROR(CheckLength("salt", params.salt, kMaxSalt));
   RETURN_IF_ERROR(CheckLength("request_id", params.request_id, kMostRequestIdBytes));
   RETURN_IF_ERROR(CheckTtl(params.ttl));
-  if (params.pinned && config_.ledger == nullptr) {
-    return absl::InvalidArgumentError("pinned: want false on this server");
-  }
+  RETURN_IF_ERROR(CheckMayPin(params.pinned));
   absl::StatusOr<std::shared_ptr<const PrefixContent>> prefix = nullptr;
   if (!params.prefix_name.empty() && !config_.resolve_prefix) {
     return absl::InvalidArgumentError("prefix_name: want none on this server");
@@ -135,12 +129,9 @@ absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params)
                                 .tenant = params.caller.tenant,
                                 .salt = params.salt,
                                 .prefix_name = params.prefix_name,
-                                .content = std::move(content)},
+                                .content = std::move(content),
+                                .pin = params.pinned ? NewPin() : nullptr},
                                params.ttl);
-  if (params.pinned) {
-    record->pin = std::make_shared<SessionPin>();
-    record->pin->id = next_pin_++;
-  }
   if (!params.request_id.empty()) {
     record->created = {params.request_id, HashOf(params), clock_.Now()};
     created_[key] = record;
@@ -212,6 +203,7 @@ absl::StatusOr<std::vector<SessionInfo>> SessionRegistry::Fork(const SessionFork
         absl::StrFormat("count: want 1..%d, got %d", kMaxForkCount, fork.count));
   }
   if (fork.ttl.has_value()) RETURN_IF_ERROR(CheckTtl(*fork.ttl));
+  RETURN_IF_ERROR(CheckMayPin(fork.pinned.value_or(false)));
   Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
@@ -241,14 +233,24 @@ absl::StatusOr<std::vector<SessionInfo>> SessionRegistry::Fork(const SessionFork
   RETURN_IF_ERROR(CheckRoom(parent->tenant, fork.count));
   const auto content = std::make_shared<const SessionContent>(parent->content->First(at_token));
   RETURN_IF_ERROR(CheckBytes(fork.count * content->num_bytes()));
-  ForkReplay replay{.given = {fork.request_id, HashOf(fork), clock_.Now()}, .children = {}};
+  const bool pinned = fork.pinned.value_or(parent->pin != nullptr);
+  ForkPins pins;
+  if (pinned) {
+    ASSIGN_OR_RETURN(pins, ReserveForkPins(*parent, at_token, fork.count));
+  }
+  std::vector<RecordPtr> added;
   for (int32_t i = 0; i < fork.count; ++i) {
-    const RecordPtr child = Add({.display_name = parent->display_name,
-                                 .tenant = parent->tenant,
-                                 .salt = parent->salt,
-                                 .prefix_name = parent->prefix_name,
-                                 .content = content},
-                                fork.ttl.value_or(parent->ttl));
+    added.push_back(Add({.display_name = parent->display_name,
+                         .tenant = parent->tenant,
+                         .salt = parent->salt,
+                         .prefix_name = parent->prefix_name,
+                         .content = content,
+                         .pin = pinned ? NewPin() : nullptr},
+                        fork.ttl.value_or(parent->ttl)));
+  }
+  if (!pins.blocks.empty()) PinForks(*parent, pins, added);
+  ForkReplay replay{.given = {fork.request_id, HashOf(fork), clock_.Now()}, .children = {}};
+  for (const RecordPtr& child : added) {
     replay.children.push_back(child->name);
     children.push_back(InfoOf(*child));
   }
@@ -294,9 +296,9 @@ absl::StatusOr<std::unique_ptr<SessionTurn>> SessionRegistry::BeginTurn(
       new SessionTurn(*this, record->name, record->content, record->salt, record->pin));
 }
 
-SessionRegistry::Record* SessionRegistry::RecordOf(const SessionTurn& turn) const {
-  if (const auto it = by_name_.find(turn.name_); it != by_name_.end()) return it->second.get();
-  const auto it = ending_.find(turn.name_);
+SessionRegistry::Record* SessionRegistry::RecordOf(const std::string& name) const {
+  if (const auto it = by_name_.find(name); it != by_name_.end()) return it->second.get();
+  const auto it = ending_.find(name);
   return it == ending_.end() ? nullptr : it->second.get();
 }
 
@@ -309,40 +311,6 @@ absl::Status SessionRegistry::ReserveBytes(SessionTurn& turn, int64_t num_bytes)
   return absl::OkStatus();
 }
 
-absl::Status SessionRegistry::ReservePin(SessionTurn& turn, const SessionTurn::Pins& pins) {
-  // The pin before the turn stays until the turn succeeds. Its blocks are those of the turn too, as
-  // far as the tokens are the same.
-  std::vector<int64_t> more = config_.blocks_of(pins.at_most);
-  for (int64_t n = pins.at_least; more.size() > 1 && n < pins.at_most; n += config_.block_size) {
-    // A longer pin may need fewer blocks of a window.
-    const std::vector<int64_t> blocks = config_.blocks_of(n);
-    for (size_t g = 1; g < more.size(); ++g) more[g] = std::max(more[g], blocks[g]);
-  }
-  const int64_t pinned = turn.pin_->num_tokens.load(std::memory_order_acquire);
-  more[0] -= std::min(pins.num_kept, pinned) / config_.block_size;
-  base::MutexLock lock(mu_);
-  Record* const record = RecordOf(turn);
-  if (record == nullptr) return NoSuchSession();
-  RETURN_IF_ERROR(config_.ledger->Pin(more, "session"));
-  record->num_blocks.resize(more.size());
-  for (size_t g = 0; g < more.size(); ++g) record->num_blocks[g] += more[g];
-  turn.num_blocks_ = std::move(more);
-  return absl::OkStatus();
-}
-
-void SessionRegistry::SettlePin(Record& record, const SessionTurn& turn, bool succeeded) {
-  if (turn.num_blocks_.empty()) return;  // no token was to be computed
-  std::vector<int64_t> unused = turn.num_blocks_;
-  if (succeeded) {
-    const int64_t num_tokens = record.pin->num_tokens.load(std::memory_order_acquire);
-    std::vector<int64_t> now(unused.size());
-    if (num_tokens > 0) now = config_.blocks_of(num_tokens);
-    for (size_t g = 0; g < now.size(); ++g) unused[g] = record.num_blocks[g] - now[g];
-  }
-  for (size_t g = 0; g < unused.size(); ++g) record.num_blocks[g] -= unused[g];
-  config_.ledger->Unpin(unused);
-}
-
 SessionInfo SessionRegistry::EndTurn(const SessionTurn& turn,
                                      std::shared_ptr<const SessionContent> after, bool is_turn,
                                      const SessionAppend* append, int64_t kept_tokens) {
@@ -350,7 +318,7 @@ SessionInfo SessionRegistry::EndTurn(const SessionTurn& turn,
   Removed removed(*this);
   base::MutexLock lock(mu_);
   num_bytes_ -= turn.num_bytes_;
-  Record* const found = RecordOf(turn);
+  Record* const found = RecordOf(turn.name_);
   if (found == nullptr) return {};  // closed
   Record& record = *found;
   record.in_turn = false;
@@ -378,18 +346,6 @@ SessionInfo SessionRegistry::EndTurn(const SessionTurn& turn,
   return info;
 }
 
-void SessionRegistry::Unpin(Record& record) {
-  std::vector<int64_t> blocks;
-  {
-    base::MutexLock lock(mu_);
-    if (record.in_turn) return;  // the end of the turn comes back to this
-    blocks.swap(record.num_blocks);
-  }
-  if (blocks.empty()) return;
-  config_.unpin(record.pin->id,
-                [ledger = config_.ledger, blocks = std::move(blocks)] { ledger->Unpin(blocks); });
-}
-
 absl::Time SessionRegistry::RunTimers() {
   Removed removed(*this);
   base::MutexLock lock(mu_);
@@ -410,6 +366,11 @@ SessionCounts SessionRegistry::Counts() const {
 int64_t SessionRegistry::num_bytes() const {
   base::MutexLock lock(mu_);
   return num_bytes_;
+}
+
+absl::Status SessionRegistry::NoSuchSession() {
+  return absl::NotFoundError(
+      "name: you have no such session; it may have been closed, or have expired");
 }
 
 SessionRegistry::RecordPtr SessionRegistry::Find(const SessionCaller& caller, std::string_view name,

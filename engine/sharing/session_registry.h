@@ -25,6 +25,7 @@
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "engine/admission/cache_ledger.h"
+#include "engine/admission/step_channel.h"
 #include "engine/request/sessions.h"
 #include "engine/sharing/session_content.h"
 #include "engine/sharing/session_seam.h"
@@ -109,6 +110,9 @@ struct SessionRegistryConfig {
   std::function<std::vector<int64_t>(int64_t num_tokens)> blocks_of = {};
   // Ends a pin, if it is there, and then calls `done`, on the step thread.
   std::function<void(uint64_t pin, std::function<void()> done)> unpin = {};
+  // Sends the command to the step thread. Called under the lock, so that no turn of a fork comes
+  // before it. Must not call back.
+  std::function<void(ForkPinCommand fork)> fork_pin = {};
   // Called when the next timer is due earlier than was known. Must not call back.
   std::function<void()> on_earlier_timer = {};
 };
@@ -118,7 +122,8 @@ struct SessionRegistryConfig {
 //
 // A pinned session counts its blocks in the ledger: those of its last turn, and during a turn also
 // those that the turn may add. The step thread changes the pin when a turn succeeds, before the
-// turn's end. A session that ends during a turn is unpinned when the turn has ended.
+// turn's end. A session that ends during a turn is unpinned when the turn has ended. Blocks that
+// several sessions pin, as forks do, count for each of them.
 class SessionRegistry final : public Sessions {
  public:
   // `seam` and `clock` must outlive this.
@@ -198,13 +203,14 @@ class SessionRegistry final : public Sessions {
     std::vector<RecordPtr> records;
   };
 
+  static absl::Status NoSuchSession();
   RecordPtr Find(const SessionCaller& caller, std::string_view name, bool for_operators) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   SessionInfo InfoOf(const Record& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   RecordPtr Add(Record record, absl::Duration ttl) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckMayPin(bool pinned) const;
+  std::shared_ptr<SessionPin> NewPin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remove(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Gives back what a record that is gone has pinned, unless a turn runs.
-  void Unpin(Record& record) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckBytes(int64_t num_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckRoom(std::string_view tenant, int32_t count) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -217,12 +223,30 @@ class SessionRegistry final : public Sessions {
   absl::StatusOr<bool> Matches(const Given& given, std::string_view request_id,
                                size_t content_hash) const;
   absl::Status ReserveBytes(SessionTurn& turn, int64_t num_bytes);
+  // Returns the record of a session, which may have ended in a turn; null: it is gone.
+  Record* RecordOf(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // In session_registry_pins.cc: what the ledger counts for pinned sessions.
   absl::Status ReservePin(SessionTurn& turn, const SessionTurn::Pins& pins);
-  // The record of a turn's session, which may have ended.
-  Record* RecordOf(const SessionTurn& turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sets what the ledger counts for a session when a turn has ended.
   void SettlePin(Record& record, const SessionTurn& turn, bool succeeded)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives back what a record that is gone has pinned, unless a turn runs.
+  void Unpin(Record& record) ABSL_LOCKS_EXCLUDED(mu_);
+  // What the pins of forks hold from the start: the leading tokens of their parent's pin.
+  struct ForkPins {
+    int64_t num_tokens = 0;
+    std::vector<int64_t> blocks;  // counted for each fork, by KV group; empty: none
+  };
+  // Counts what the pins of `count` forks hold. Returns the errors of CacheLedger::Pin.
+  absl::StatusOr<ForkPins> ReserveForkPins(const Record& parent, int64_t at_token, int32_t count)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives the forks of `parent`, which have their pins, what was reserved.
+  void PinForks(const Record& parent, const ForkPins& reserved,
+                const std::vector<RecordPtr>& children) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives back what was reserved for those of the forks that could not be pinned.
+  void SettleForkPins(const std::vector<std::string>& names, const std::vector<int64_t>& blocks);
+
   // Ends a turn. Without `after`, nothing changes. Returns the session as it is then.
   SessionInfo EndTurn(const SessionTurn& turn, std::shared_ptr<const SessionContent> after,
                       bool is_turn, const SessionAppend* append, int64_t kept_tokens);

@@ -65,6 +65,7 @@ engine::SessionFork FromProto(const v1::ForkSessionRequest& request,
     fork.count = static_cast<int32_t>(std::min(request.count(), kMax));
   }
   if (request.has_ttl()) fork.ttl = ToAbsl(request.ttl());
+  if (request.has_pinned()) fork.pinned = request.pinned();
   return fork;
 }
 

@@ -545,6 +545,12 @@ class HeldTest(harness.TestCase):
         self.assertEqual(self.client.stats().blocks.pinned, 7)
         self.assertEqual(self.server.metrics()["quire_sessions"], 1)
         self.assertGreaterEqual(self.server.metrics()['quire_session_turns_total{result="ok"}'], 1)
+        (loose,) = sessions.fork(name, pinned=False)
+        self.assertEqual((loose.pinned, loose.num_pinned_blocks), (False, 0))
+        sessions.close(loose.name)
+        (fork,) = sessions.fork(name, at_token=50)
+        self.assertEqual((fork.pinned, fork.num_pinned_blocks), (True, 4))
+        self.assertEqual(self.client.stats().blocks.pinned, 7)
         # Nothing but statistics is asked for from here on.
         self.client.wait_until(lambda stats: stats.blocks.pinned == 0, "unpinned")
         self.assertEqual(self.server.metrics()["quire_sessions"], 0)
@@ -555,7 +561,11 @@ class HeldTest(harness.TestCase):
         name = run_cli("session", "create", "--prefix", prefix, "--pinned", *flags).stdout.strip()
         shown = json_lines(run_cli("session", "get", name, "--json", *flags).stdout)[0]
         self.assertEqual((shown["prefix_name"], shown["pinned"]), (prefix, True))
-        run_cli("session", "close", name, *flags)
+        forks = [run_cli("session", "fork", name, *more, *flags).stdout.strip() for more in ((), ("--pinned=false",))]
+        pinned = [json_lines(run_cli("session", "get", fork, "--json", *flags).stdout)[0].get("pinned", False) for fork in forks]
+        self.assertEqual(pinned, [True, False])
+        for session in (name, *forks):
+            run_cli("session", "close", session, *flags)
         run_cli("prefix", "delete", prefix, *flags)
 
 

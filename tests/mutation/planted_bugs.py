@@ -904,18 +904,23 @@ bug("SessionExpiresInTurn", "a session expires while its turn runs", "if (record
     "if (!BUG && record->in_turn) continue;")
 bug("SessionOfAnyTenant", "a tenant uses another one's sessions", "it->second->tenant == caller.tenant ||",
     "BUG || it->second->tenant == caller.tenant ||")
+bug("SessionBytesUnbounded", "sessions hold any amount of text", "if (num_bytes_ + num_bytes <= config_.max_bytes)",
+    "if (BUG || num_bytes_ + num_bytes <= config_.max_bytes)")
 bug, drop = source("engine/sharing/session_seam.cc", "sharing_test:SessionSeamTest.*")
 bug("AnswerTokenizedAgain", "an answer is tokenized again with the next turn",
     "before.num_tokens() > 0 && rendered.starts_with(seen)", "!BUG && before.num_tokens() > 0 && rendered.starts_with(seen)")
 bug("PrefixSeamIgnored", "what follows a prefix is tokenized by itself", "if (before.is_bare_prefix()) {",
     "if (!BUG && before.is_bare_prefix()) {", "prefix_test:SessionPinsTest.*")
-bug, drop = source("engine/sharing/session_registry.cc", "prefix_test:SessionPinsTest.*")
+bug, drop = source("engine/sharing/session_registry_pins.cc", "prefix_test:SessionPinsTest.*")
 bug("SessionUnpinnedInTurn", "a session that is closed in a turn is unpinned at once", "if (record.in_turn) return;  // the end",
     "if (!BUG && record.in_turn) return;  // the end")
 bug("SessionKeepsReserve", "a pinned session keeps what its turn did not use", "config_.ledger->Unpin(unused);",
     "if (!BUG) config_.ledger->Unpin(unused);")
-bug("SessionBytesUnbounded", "sessions hold any amount of text", "if (num_bytes_ + num_bytes <= config_.max_bytes)",
-    "if (BUG || num_bytes_ + num_bytes <= config_.max_bytes)", "sharing_test:SessionRegistryTest.*")
+bug("ForkKeepsReserve", "a fork that could not be pinned counts as pinned", "config_.ledger->Unpin(blocks);\n  }",
+    "if (!BUG) config_.ledger->Unpin(blocks);\n  }")
+bug("ForksCountOnce", "forks are counted as if they were one", "blocks *= count;", "blocks *= BUG ? 1 : count;")
+bug, drop = source("engine/kv/block_manager_pins.cc", "kv_test:Pin*")
+bug("ForkOfOtherTokens", "a fork is pinned to tokens that are not its own", "if (!std::ranges::equal(content,", "if (!BUG && !std::ranges::equal(content,")
 bug, drop = source("engine/sharing/session_sink.cc", "prefix_test:SessionPinsTest.*")
 drop("SessionShowsPrefix", "a session shows the prefix of another tenant",
      "RETURN_IF_ERROR(Frontend::CheckMayRead(before.owns_prefix(), params.output));")

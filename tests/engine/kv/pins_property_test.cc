@@ -216,6 +216,7 @@ class World {
     if (!live_.empty() && Pick(0, 7) == 0) Release(PickOf(live_).first, "cancel");
     if (!live_.empty() && Pick(0, 9) == 0) Preempt(PickOf(live_).first);
     if (Pick(0, 5) == 0) TryPin();
+    if (!pins_.empty() && Pick(0, 11) == 0) ForkPin();
     if (!pins_.empty() && Pick(0, 15) == 0) Unpin(PickOf(pins_).first);
     if (Pick(0, 9) == 0) {
       blocks_->FreeCached(Pick(1, 5));
@@ -483,6 +484,22 @@ class World {
       Count("pin in vain");
     }
   }
+  void ForkPin() {
+    if (pins_.size() >= 3) return;
+    const auto& [from, model] = PickOf(pins_);
+    Tokens tokens(model.tokens.begin(),
+                  model.tokens.begin() + Pick(1, static_cast<int>(Size(model.tokens))));
+    const bool differs = Pick(0, 3) == 0;
+    if (differs) tokens[Pick(0, static_cast<int>(Size(tokens)) - 1)] ^= 1;
+    const PinId pin = next_pin_++;
+    const bool pinned = blocks_->TryPinFork(pin, from, tokens);
+    ASSERT_FALSE(pinned && differs);
+    ASSERT_TRUE(pinned || differs || !windows_.empty());
+    if (pinned) {
+      pins_[pin] = {.tokens = tokens, .owner = model.owner, .ends_at = step_ + Pick(1, 200)};
+    }
+    Count(pinned ? "fork of a pin" : "fork of a pin in vain");
+  }
   void Unpin(PinId pin) {
     blocks_->Unpin(pin);
     const bool is_due = pins_.at(pin).ends_at <= step_;
@@ -522,9 +539,9 @@ TEST(PinsPropertyTest, RandomOperationsAgreeWithANaiveModel) {
     ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
   }
   for (const char* what :
-       {"append", "cancel", "evict", "expire", "finish", "fork", "held by several tenants",
-        "hit behind a pin", "hit on a pin", "match", "pin", "pin in vain", "preempt", "shift",
-        "start", "start on a pin", "unpin", "write"}) {
+       {"append", "cancel", "evict", "expire", "finish", "fork", "fork of a pin",
+        "held by several tenants", "hit behind a pin", "hit on a pin", "match", "pin",
+        "pin in vain", "preempt", "shift", "start", "start on a pin", "unpin", "write"}) {
     EXPECT_GT(totals.counts[what], 0) << what;
   }
   for (const auto& [what, count] : totals.counts) {

@@ -291,6 +291,30 @@ TEST_F(PinsTest, ASequenceThatOutlivesItsPinLeavesBlocksThatAreEvictedFirst) {
   EXPECT_EQ(blocks_.NumCached("plain", Iota(17)), 16);
 }
 
+TEST_F(PinsTest, AForkKeepsTheLeadingBlocksOfAPin) {
+  Pin(Iota(22));
+  EXPECT_FALSE(blocks_.TryPinFork(8, kPin, Iota(23))) << "more than the pin holds";
+  EXPECT_FALSE(blocks_.TryPinFork(8, 9, Iota(5))) << "no such pin";
+  EXPECT_FALSE(blocks_.TryPinFork(8, kPin, Joined(Iota(8), Iota(2, 9)))) << "other tokens";
+  EXPECT_FALSE(blocks_.IsPinned(8));
+  ASSERT_TRUE(blocks_.TryPinFork(8, kPin, Iota(10)));
+  ASSERT_TRUE(blocks_.TryPinFork(9, 8, Iota(10)));
+  blocks_.CheckInvariants();
+  EXPECT_EQ(blocks_.stats().num_pinned, 6);
+  EXPECT_EQ(blocks_.charges().Charge(TenantCharges::kNamelessPayer), 6) << "each block counts once";
+  blocks_.Unpin(kPin);
+  blocks_.CheckInvariants();
+  EXPECT_EQ(blocks_.stats().num_pinned, 3);
+  EXPECT_EQ(blocks_.FreeCached(100), 3);
+  // Who writes behind the ten tokens copies the last block.
+  EXPECT_EQ(Run(1, Joined(Iota(10), Iota(8, 500)), "owner"), 10);
+  blocks_.Unpin(8);
+  EXPECT_EQ(blocks_.stats().num_pinned, 3);
+  blocks_.Unpin(9);
+  blocks_.CheckInvariants();
+  EXPECT_EQ(blocks_.stats().num_held, 0);
+}
+
 TEST_F(PinsTest, UnknownLogitsDoNotUnlistAPinnedBlock) {
   Compute(1, Iota(10), "owner");
   ASSERT_TRUE(blocks_.TryPin(kPin, "owner", Iota(10)));
@@ -329,6 +353,21 @@ TEST_F(PinnedWindowsTest, HoldsThePartsThatAContinuationSees) {
   blocks_.Unpin(kPin);
   blocks_.CheckInvariants();
   EXPECT_EQ(blocks_.window_stats(1).num_held, 0);
+}
+
+TEST_F(PinnedWindowsTest, AForkNeedsItsOwnPartsAndPlaces) {
+  Pin(Iota(22));
+  Run(1, Iota(64, 1000), "other");
+  Run(2, Iota(64, 2000), "other");
+  EXPECT_FALSE(blocks_.TryPinFork(8, kPin, Iota(10))) << "the parts are gone";
+  ASSERT_TRUE(blocks_.TryPinFork(8, kPin, Iota(21)));
+  blocks_.Unpin(kPin);
+  blocks_.CheckInvariants();
+  EXPECT_EQ(blocks_.window_stats(1).num_held, kPinnedParts);
+  Compute(3, Iota(64, 3000), "other");
+  EXPECT_FALSE(blocks_.TryPinFork(9, 8, Iota(21))) << "no places in the window";
+  blocks_.Release(3);
+  blocks_.CheckInvariants();
 }
 
 TEST_F(PinnedWindowsTest, PinsNothingWithoutPlacesInAWindow) {

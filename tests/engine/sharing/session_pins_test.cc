@@ -250,12 +250,93 @@ TEST_F(SessionPinsTest, ASessionThatIsClosedInATurnIsUnpinnedAfterIt) {
   EXPECT_EQ(engine_->stats().blocks_held, 0);
 }
 
+TEST_F(SessionPinsTest, TheForksOfAPinnedSessionAreInMemoryToo) {
+  const std::string name = MakeSession({.pinned = true});
+  const TokenIds ids = RandomIds(70, 1);
+  const auto first = Run(Turn(name, ids));
+  ASSERT_TRUE(first->status().ok()) << first->status();
+  const TokenIds whole = JoinedIds(ids, first->sample().token_ids);
+  const auto forks = *sessions().Fork({.name = name, .count = 2});
+  const auto early = sessions().Fork({.name = name, .at_token = 40})->front();
+  const auto loose = sessions().Fork({.name = name, .pinned = false})->front();
+  EXPECT_TRUE(forks[0].pinned && forks[1].pinned && early.pinned && !loose.pinned);
+  EXPECT_EQ(forks[0].num_pinned_blocks, 5);
+  EXPECT_EQ(early.num_pinned_blocks, 3);
+  EXPECT_EQ(loose.num_pinned_blocks, 0);
+  ASSERT_TRUE(sessions().Close({}, name).ok()) << "at once";
+  RunUntilIdle();
+  EXPECT_EQ(engine_->stats().blocks_pinned, 5);
+  EXPECT_EQ(engine_->tenant_usage("", {}).charged_blocks, 5) << "each block is charged once";
+  for (int i = 0; i < 5; ++i) Run(GreedyParams(RandomIds(400, 20 + i), 4));
+  for (uint32_t i = 0; i < 2; ++i) {
+    const auto turn = Run(Turn(forks[i].name, RandomIds(10, 2 + i)));
+    EXPECT_GE(turn->summary().usage.cached_tokens, 73);
+    EXPECT_EQ(turn->sample().token_ids, Alone(JoinedIds(whole, RandomIds(10, 2 + i))));
+    EXPECT_EQ(Info(forks[i].name).num_pinned_blocks, 6);
+  }
+  const auto turn = Run(Turn(early.name, RandomIds(10, 4)));
+  EXPECT_EQ(turn->summary().usage.cached_tokens, 40);
+  EXPECT_EQ(turn->sample().token_ids,
+            Alone(JoinedIds({whole.begin(), whole.begin() + 40}, RandomIds(10, 4))));
+  for (const SessionInfo& fork : {forks[0], forks[1], early, loose}) {
+    ASSERT_TRUE(sessions().Close({}, fork.name).ok());
+  }
+  RunUntilIdle();
+  EXPECT_EQ(engine_->stats().blocks_held, 0);
+  // The ledger has nothing of them: all that may be pinned is free.
+  EXPECT_TRUE(
+      Run(Turn(MakeSession({.pinned = true}), RandomIds(32 * kSize - 4, 4)))->status().ok());
+}
+
+TEST_F(SessionPinsTest, ThePinnedShareHoldsForForksToo) {
+  const std::string name = MakeSession({.pinned = true});
+  ASSERT_TRUE(Run(Turn(name, RandomIds(10 * kSize - 4, 1)))->status().ok());
+  EXPECT_EQ(sessions().Fork({.name = name, .count = 3}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(engine_->stats().sessions.num_open, 1);
+  ASSERT_TRUE(sessions().Fork({.name = name, .count = 2}).ok());
+  const absl::Status more = sessions().Fork({.name = name}).status();
+  EXPECT_EQ(more.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(more.message()),
+              HasSubstr("session: 10 blocks wanted, 30 are pinned, and 32 may be"));
+  EXPECT_TRUE(sessions().Fork({.name = name, .pinned = false}).ok());
+  // Forks of a session that is not pinned may be, from their first turn on.
+  const std::string plain = MakeSession();
+  ASSERT_TRUE(Run(Turn(plain, RandomIds(12, 2)))->status().ok());
+  const auto fork = sessions().Fork({.name = plain, .pinned = true})->front();
+  EXPECT_TRUE(fork.pinned);
+  EXPECT_EQ(fork.num_pinned_blocks, 0);
+  ASSERT_TRUE(Run(Turn(fork.name, RandomIds(8, 3)))->status().ok());
+  EXPECT_EQ(Info(fork.name).num_pinned_blocks, 2);
+}
+
+TEST_F(SessionPinsTest, AForkWhosePartsAreGoneHoldsNothing) {
+  Make({.num_blocks = 64,
+        .layer_patterns = {{}, kernels::AttentionPattern::Window(20)},
+        .window_blocks = 24});
+  const std::string name = MakeSession({.pinned = true});
+  ASSERT_TRUE(Run(Turn(name, RandomIds(100, 1)))->status().ok());
+  for (int i = 0; i < 5; ++i) Run(GreedyParams(RandomIds(300, 20 + i), 4));
+  const auto early = sessions().Fork({.name = name, .at_token = 30})->front();
+  EXPECT_EQ(early.num_pinned_blocks, 2);
+  RunUntilIdle();
+  EXPECT_TRUE(Info(early.name).pinned);
+  EXPECT_EQ(Info(early.name).num_pinned_blocks, 0);
+  const auto late = sessions().Fork({.name = name})->front();
+  RunUntilIdle();
+  EXPECT_EQ(Info(late.name).num_pinned_blocks, 7);
+  // The ledger has 14 of the 32 blocks that may be pinned.
+  EXPECT_TRUE(
+      Run(Turn(MakeSession({.pinned = true}), RandomIds(18 * kSize - 4, 4)))->status().ok());
+}
+
 // Sessions against a model that knows only their tokens. QUIRE_SESSION_OPERATIONS: how many.
 TEST_F(SessionPinsTest, RandomOperationsKeepTokensAndPins) {
   struct Known {
     TokenIds tokens;
     bool pinned = false;
-    int64_t num_pinned = 0;  // blocks
+    int64_t num_pinned_tokens = 0;
+    int64_t num_pinned() const { return (num_pinned_tokens + kSize - 1) / kSize; }  // blocks
   };
   std::map<std::string, Known> model;
   const char* const given = std::getenv("QUIRE_SESSION_OPERATIONS");
@@ -266,7 +347,7 @@ TEST_F(SessionPinsTest, RandomOperationsKeepTokensAndPins) {
     return (state >> 33) % below;
   };
   const std::string prefix = MakePrefix(RandomIds(40, 99), {"*"});
-  int num_turns = 0, num_refused = 0;
+  int num_turns = 0, num_refused = 0, num_forks_pinned = 0;
   for (int i = 0; i < num_operations; ++i) {
     const uint64_t what = draw(10);
     auto it = model.begin();
@@ -281,11 +362,21 @@ TEST_F(SessionPinsTest, RandomOperationsKeepTokensAndPins) {
       ASSERT_TRUE(sessions().Close({}, it->first).ok());
       model.erase(it);
     } else if (what == 2) {
-      const auto at = static_cast<int64_t>(draw(it->second.tokens.size() + 1));
-      const auto children = sessions().Fork({.name = it->first, .at_token = at});
-      ASSERT_TRUE(children.ok()) << children.status();
-      model[children->front().name].tokens.assign(it->second.tokens.begin(),
-                                                  it->second.tokens.begin() + at);
+      const Known& parent = it->second;
+      const auto at = static_cast<int64_t>(draw(parent.tokens.size() + 1));
+      SessionFork fork{.name = it->first, .at_token = at};
+      if (draw(3) == 0) fork.pinned = draw(2) == 0;
+      const bool pinned = fork.pinned.value_or(parent.pinned);
+      const auto children = sessions().Fork(fork);
+      if (children.ok()) {
+        Known& child = model[children->front().name];
+        child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + at);
+        child.pinned = pinned;
+        if (pinned) child.num_pinned_tokens = std::min(at, parent.num_pinned_tokens);
+        num_forks_pinned += child.num_pinned_tokens > 0 ? 1 : 0;
+      } else {
+        ASSERT_TRUE(pinned && absl::IsResourceExhausted(children.status())) << children.status();
+      }
     } else if (what == 3) {
       FlushAll();
     } else {
@@ -303,7 +394,8 @@ TEST_F(SessionPinsTest, RandomOperationsKeepTokensAndPins) {
         const TokenIds whole = JoinedIds(it->second.tokens, more);
         ASSERT_EQ(sink->sample().token_ids, Alone(whole)) << "operation " << i;
         it->second.tokens = JoinedIds(whole, sink->sample().token_ids);
-        if (it->second.pinned) it->second.num_pinned = (std::ssize(it->second.tokens) + 14) / kSize;
+        // The token drawn last was not computed.
+        if (it->second.pinned) it->second.num_pinned_tokens = std::ssize(it->second.tokens) - 1;
       } else {
         ++num_refused;
         ASSERT_TRUE(cancels || absl::IsResourceExhausted(sink->status()) ||
@@ -317,8 +409,8 @@ TEST_F(SessionPinsTest, RandomOperationsKeepTokensAndPins) {
     for (const auto& [name, known] : model) {
       const SessionInfo info = Info(name);
       ASSERT_EQ(info.num_tokens, std::ssize(known.tokens)) << "operation " << i;
-      ASSERT_EQ(info.num_pinned_blocks, known.num_pinned) << "operation " << i;
-      pinned += known.num_pinned;
+      ASSERT_EQ(info.num_pinned_blocks, known.num_pinned()) << "operation " << i;
+      pinned += known.num_pinned();
     }
     const int64_t held = engine_->stats().blocks_pinned;
     ASSERT_LE(held, 3 + pinned) << "operation " << i;
@@ -327,6 +419,7 @@ TEST_F(SessionPinsTest, RandomOperationsKeepTokensAndPins) {
   }
   EXPECT_GT(num_turns, num_operations / 8);
   EXPECT_GT(num_refused, 0);
+  EXPECT_GT(num_forks_pinned, 0);
   for (const auto& [name, known] : model) ASSERT_TRUE(sessions().Close({}, name).ok());
   RunUntilIdle();
   EXPECT_EQ(engine_->stats().blocks_pinned, 3) << "the prefix's";
