@@ -48,6 +48,7 @@ inline Usage& Usage::operator+=(const Usage& other) {
   prefix_tokens += other.prefix_tokens;
   recomputed_tokens += other.recomputed_tokens;
   num_preemptions += other.num_preemptions;
+  block_copies += other.block_copies;
   resumed_tokens += other.resumed_tokens;
   kept_tokens += other.kept_tokens;
   fork_recomputed_tokens += other.fork_recomputed_tokens;

@@ -94,6 +94,7 @@ class FakeBatch final : public BatchWriter {
     engine::RequestSummary summary;
     summary.usage.completion_tokens = 1;
     summary.usage.prefix_tokens = 2;
+    summary.usage.block_copies = 5;
     sink->Finish(status, summary);
   }
   void EndWrite(Batch& batch, bool ok = true) {
@@ -201,6 +202,7 @@ TEST(BatchTest, AnswersAsRequestsEnd) {
   EXPECT_TRUE(call.WaitForClose().ok());
   EXPECT_EQ(call.total().completion_tokens, 3);
   EXPECT_EQ(call.total().prefix_tokens, 6);
+  EXPECT_EQ(call.total().block_copies, 15);
 }
 
 TEST(BatchTest, RunningAndUnreadAnswersAreBounded) {
