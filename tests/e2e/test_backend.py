@@ -12,7 +12,7 @@ import grpc
 
 import harness
 import make_tiny_model
-from harness import Client, Server
+from harness import Client, Server, make_request
 
 SLOW = "attention runs on a plain kernel"
 
@@ -30,7 +30,26 @@ class BackendTest(unittest.TestCase):
         info = client.server_info()
         self.assertEqual((info.backend, info.isa_path), ("cuda", "emulated device"))
         self.assertEqual(info.numerics, numerics)
+        self.resume(client, "--deterministic" in flags)
         return server.log()
+
+    def resume(self, client: Client, is_exact: bool):
+        """A stream that was cut is resumed with the same tokens, or refused where these depend on the batch."""
+        request = make_request("the thing", max_tokens=4, ignore_eos=True, seed=1, resumable=True)
+        whole = list(client.inference.GenerateStream(request, timeout=harness.DEADLINE))
+        ids = [id for message in whole for id in message.token_ids]
+        self.assertEqual(len(ids), 4)
+        request.resume_token_ids.add().ids.extend(ids[:2])
+        request.resume_text_bytes.append(0)
+        request.resume_model_digest, request.resume_numerics = whole[0].model_digest, whole[0].numerics
+        resumed = client.inference.GenerateStream(request, timeout=harness.DEADLINE)
+        if is_exact:
+            self.assertEqual([id for message in resumed for id in message.token_ids], ids[2:])
+            return
+        with self.assertRaises(grpc.RpcError) as caught:
+            list(resumed)
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
+        self.assertIn("no stream can be resumed here, since --deterministic is not set", caught.exception.details())
 
     def test_types_that_tensor_cores_take(self):
         self.assertNotIn(SLOW, self.serve("bfloat16"))
