@@ -29,6 +29,8 @@ struct Totals {
   int64_t scored = 0;
   int64_t accepted = 0;  // drafted tokens that were right
   int64_t refused = 0;   // drafted tokens that were wrong
+  int64_t searches = 0;  // beam searches that were preempted
+  int64_t beam_copies = 0;
 };
 
 // Runs one world. `seed` decides all random choices in it.
@@ -108,6 +110,17 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
         }
         spec.stop_one_in = 0;
       }
+      if (config.patterns.empty() && !stream && !spec.prompt_logprobs &&
+          spec.continuations.empty() && max_num_seqs > 1 && pick(0, 2) == 0) {
+        const int32_t width = pick(2, max_num_seqs);
+        const int64_t most =
+            MaxNewTokens(config.num_blocks, config.block_size, std::ssize(spec.prompt), width);
+        if (most > 0) {
+          spec.n = 1;
+          spec.beam_width = width;
+          spec.max_tokens = static_cast<int32_t>(std::min<int64_t>(spec.max_tokens, most));
+        }
+      }
       if (disturb && pick(0, 4) == 0) {
         spec.deadline = simulation.now + absl::Milliseconds(pick(1, 40));
       }
@@ -153,13 +166,18 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
         continue;
       }
       const Sequence& sequence = end->second.sequence;
+      const bool finished = end->second.cause == EndCause::kFinished;
       const std::vector<int32_t> alone = Simulation::Alone(spec, k);
       const std::vector<int32_t> generated(sequence.tokens.begin() + sequence.prompt_len(),
                                            sequence.tokens.end());
       ASSERT_LE(generated.size(), alone.size());
-      EXPECT_TRUE(std::equal(generated.begin(), generated.end(), alone.begin()));
-      fed += std::ssize(generated) - 1;
-      if (end->second.cause == EndCause::kFinished) {
+      // The tokens of a beam are replaced until its end. The simulation compares them in each step.
+      EXPECT_TRUE((spec.beam_width > 0 && !finished) ||
+                  std::equal(generated.begin(), generated.end(), alone.begin()));
+      fed +=
+          spec.beam_width > 0 ? spec.beam_width * std::ssize(generated) : std::ssize(generated) - 1;
+      totals.searches += spec.beam_width > 0 && sequence.num_preemptions > 0 ? 1 : 0;
+      if (finished) {
         EXPECT_EQ(generated, alone) << "seed " << seed << ", sequence " << id + k;
       } else {
         ASSERT_TRUE(disturb);
@@ -178,6 +196,7 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
                                           stats.accepted_tokens)
         << "seed " << seed;
   }
+  totals.beam_copies += stats.beam_copies;
   totals.scored += stats.scored_tokens;
   totals.accepted += stats.accepted_tokens;
   totals.refused += stats.drafted_tokens - stats.accepted_tokens;
@@ -209,6 +228,8 @@ void RunWorlds(int32_t depth, bool disturb) {
   EXPECT_GT(totals.taken_away, 0);
   EXPECT_GT(totals.shifted, 0);
   EXPECT_GT(totals.scored, 0);
+  EXPECT_GT(totals.searches, 0);
+  EXPECT_GT(totals.beam_copies, 0);
   EXPECT_EQ(totals.accepted > 0, depth == 0);
   EXPECT_EQ(totals.refused > 0, depth == 0);
   EXPECT_EQ(totals.overrun > 0, depth > 0);

@@ -83,12 +83,12 @@ Simulation::Simulation(const SimulationConfig& config)
 
 SequenceId Simulation::Add(const RequestSpec& spec) {
   const CacheWindow window = WindowOf(spec);
-  QUIRE_CHECK(window.on()
-                  ? window.MostHeld() <= int64_t{config_.num_blocks} * config_.block_size
-                  : blocks_.FitsEmpty(static_cast<int64_t>(spec.prompt.size()), spec.max_tokens))
+  QUIRE_CHECK(window.on() ? window.MostHeld() <= int64_t{config_.num_blocks} * config_.block_size
+                          : blocks_.FitsEmpty(static_cast<int64_t>(spec.prompt.size()),
+                                              spec.max_tokens, std::max(1, spec.beam_width)))
       << "not feasible";
   const SequenceId id = next_id_;
-  next_id_ += spec.n;
+  next_id_ += std::max(spec.n, spec.beam_width);
   specs_[id] = spec;
   sinks_[id] = std::make_shared<FakeSink>();
   auto request = std::make_shared<Request>();
@@ -99,6 +99,10 @@ SequenceId Simulation::Add(const RequestSpec& spec) {
   request->arrival = now;
   request->sink = sinks_[id];
   request->params.sampling.n = spec.n;
+  if (spec.beam_width > 0) {
+    request->params.sampling.beam = {.width = spec.beam_width};
+    searches_[id] = SearchAlone(spec);
+  }
   request->params.sched = {.priority = spec.priority, .tenant = spec.tenant};
   request->params.limits = spec.limits;
   request->params.cache = {
@@ -132,6 +136,7 @@ CacheWindow Simulation::WindowOf(const RequestSpec& spec) const {
 
 std::vector<int32_t> Simulation::Alone(const RequestSpec& spec, int32_t k) {
   if (!spec.continuations.empty()) return spec.continuations[k];
+  if (spec.beam_width > 0) return SearchAlone(spec).generated.back()[k];
   std::vector<int32_t> generated;
   uint64_t context = RootHash(spec);
   for (const int32_t token : spec.prompt) context = Mix(context, token);
@@ -140,6 +145,65 @@ std::vector<int32_t> Simulation::Alone(const RequestSpec& spec, int32_t k) {
     generated.push_back(token.id);
     if (token.finish_reason != FinishReason::kNone) return generated;
     context = Mix(context, token.id);
+  }
+}
+
+// The best tokens after a beam are drawn from a hash of its tokens, so each beam may get several
+// children, and each is as likely to end up in any place.
+Simulation::Search Simulation::SearchAlone(const RequestSpec& spec) {
+  struct Candidate {
+    uint64_t score = 0;
+    int32_t parent = 0;
+    int32_t id = 0;
+  };
+  const auto width = static_cast<size_t>(spec.beam_width);
+  uint64_t prompt = RootHash(spec);
+  for (const int32_t token : spec.prompt) prompt = Mix(prompt, token);
+  Search search;
+  std::vector<std::vector<int32_t>> beams(width);
+  while (true) {
+    search.generated.push_back(beams);
+    const bool is_first = search.draws.empty();
+    std::vector<Candidate> candidates;
+    uint64_t all = spec.seed;
+    for (size_t b = 0; b < (is_first ? 1 : width); ++b) {
+      uint64_t context = prompt;
+      for (const int32_t token : beams[b]) context = Mix(context, token);
+      all = Mix(all, context);
+      for (int32_t id = 0; id < spec.beam_width + 3; ++id) {
+        candidates.push_back({Mix(context, spec.seed + id), static_cast<int32_t>(b), id});
+      }
+    }
+    std::ranges::sort(candidates, {}, &Candidate::score);
+    candidates.resize(width);
+    FinishReason reason = FinishReason::kNone;
+    if (std::ssize(beams[0]) + 1 == spec.max_tokens) reason = FinishReason::kLength;
+    if (spec.stop_one_in > 0 && (all >> 32) % spec.stop_one_in == 0) reason = FinishReason::kStop;
+    // The first child of a beam takes its place, and the others take those that are left.
+    std::vector<SampledToken> draws(width, SampledToken{.parent = -1});
+    const auto put = [&](size_t place, const Candidate& child) {
+      draws[place] = {.id = child.id, .finish_reason = reason, .parent = child.parent};
+    };
+    std::vector<Candidate> others;
+    for (const Candidate& child : candidates) {
+      if (draws[child.parent].parent < 0) {
+        put(child.parent, child);
+      } else {
+        others.push_back(child);
+      }
+    }
+    size_t place = 0;
+    for (const Candidate& child : others) {
+      while (draws[place].parent >= 0) ++place;
+      put(place, child);
+    }
+    const std::vector<std::vector<int32_t>> before = beams;
+    for (size_t k = 0; k < width; ++k) {
+      beams[k] = before[draws[k].parent];
+      beams[k].push_back(draws[k].id);
+    }
+    search.draws.push_back(std::move(draws));
+    if (reason != FinishReason::kNone) return search;
   }
 }
 
@@ -183,8 +247,10 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     // sample of its request was preempted.
     const bool restart = sequence.num_preemptions > 0 || sequence.sample_index > 0;
     QUIRE_CHECK(!decode || !prefills || restart) << "decodes come first";
-    // The first token of a continuation is planned with the decodes.
-    prefills |= !decode && !(sequence.request->is_scoring() && entry.num_tokens == 1);
+    // The first token of a continuation is planned with the decodes, and so are the tokens that
+    // beams compute again.
+    prefills |= !decode && !sequence.request->has_beams() &&
+                !(sequence.request->is_scoring() && entry.num_tokens == 1);
     if (entry.num_drafts > 0) {
       num_prompt_rows += entry.num_drafts;
       num_tokens_with_drafts += entry.num_tokens;
@@ -225,6 +291,7 @@ void Simulation::CheckPlan(const StepPlan& plan) {
 void Simulation::CheckSinks(const StepPlan& plan) const {
   const auto add = [](const StepPlan& step, std::map<const Request*, int32_t>& deltas) {
     for (const StepPlanEntry& entry : step.entries) {
+      if (entry.sequence->request->has_beams()) continue;  // its answers come at its end
       const int32_t n = std::max(entry.num_draws(), entry.num_logit_rows > 0 ? 1 : 0);
       if (n > 0) deltas[entry.sequence->request.get()] += n;
     }
@@ -358,6 +425,20 @@ void Simulation::Verify(const StepPlan& plan, const StepPlanEntry& entry, const 
   }
 }
 
+void Simulation::DrawBeam(const StepPlanEntry& entry, const Row& row,
+                          SampledTokens& sampled) const {
+  const Search& search = searches_.at(row.id - row.sample_index);
+  const auto begin = row.tokens.begin() + std::ssize(row.spec->prompt);
+  const auto num_generated = static_cast<size_t>(row.tokens.end() - begin);
+  const auto& want = search.generated.at(num_generated)[row.sample_index];
+  QUIRE_CHECK(std::equal(begin, row.tokens.end(), want.begin(), want.end()))
+      << "beam " << row.id << " has other tokens than alone";
+  const std::vector<SampledToken>& draws = search.draws.at(num_generated);
+  for (int32_t k = 0; k < entry.num_samples; ++k) {
+    sampled.tokens.push_back(draws[row.sample_index + k]);
+  }
+}
+
 SampledTokens Simulation::Execute(const Submitted& step) {
   const int32_t size = config_.block_size;
   for (size_t group = 0; group < kv_.size(); ++group) {
@@ -436,6 +517,10 @@ SampledTokens Simulation::Execute(const Submitted& step) {
       }
       continue;
     }
+    if (row.spec->beam_width > 0) {
+      DrawBeam(entry, row, sampled);
+      continue;
+    }
     if (entry.num_drafts > 0) {
       Verify(step.plan, entry, row, contexts, sampled);
       continue;
@@ -452,7 +537,10 @@ SampledTokens Simulation::Execute(const Submitted& step) {
 void Simulation::Note(std::vector<FinishedSequence> finished) {
   for (const FinishedSequence& end : finished) {
     const Sequence& sequence = *end.sequence;
-    QUIRE_CHECK(!blocks_.Holds(sequence.id)) << "sequence " << sequence.id << " still holds blocks";
+    for (int32_t k = 0; k < std::max(1, SpecOf(sequence).beam_width); ++k) {
+      const SequenceId id = sequence.id + k;
+      QUIRE_CHECK(!blocks_.Holds(id)) << "sequence " << id << " still holds blocks";
+    }
     QUIRE_CHECK((end.cause == EndCause::kFinished) ==
                 (sequence.finish_reason != FinishReason::kAbort));
     QUIRE_CHECK(ended_.emplace(sequence.id, Ended{sequence, end.cause}).second) << "ended twice";

@@ -38,6 +38,7 @@ struct RequestSpec {
   std::vector<int32_t> prompt;
   int32_t max_tokens = 8;
   int32_t n = 1;
+  int32_t beam_width = 0;  // 0: tokens are drawn; otherwise n is 1
   uint64_t seed = 0;
   int32_t stop_one_in = 0;  // one token in this many ends its sequence; 0: none does
   int32_t priority = 0;
@@ -82,7 +83,8 @@ class Simulation {
     EndCause cause = EndCause::kFinished;
   };
   const std::map<SequenceId, Ended>& ended() const { return ended_; }
-  // Returns the tokens of sample k of a request that runs alone and without a cache.
+  // Returns the tokens of sample k of a request that runs alone and without a cache. The last token
+  // of a beam is not one of them.
   static std::vector<int32_t> Alone(const RequestSpec& spec, int32_t k);
 
   Request& request(SequenceId first) { return *requests_.at(first); }
@@ -105,6 +107,14 @@ class Simulation {
   bool fail_next = false;
 
  private:
+  // A beam search that runs alone: by step, what each beam draws, and the tokens that each beam has
+  // generated before.
+  struct Search {
+    std::vector<std::vector<SampledToken>> draws;
+    std::vector<std::vector<std::vector<int32_t>>> generated;
+  };
+  static Search SearchAlone(const RequestSpec& spec);
+
   struct Row {
     SequenceId id = 0;
     RequestSpec const* spec = nullptr;
@@ -134,6 +144,8 @@ class Simulation {
   // contexts[i] hashes all tokens up to the entry's i-th.
   static void Verify(const StepPlan& plan, const StepPlanEntry& entry, const Row& row,
                      const std::vector<uint64_t>& contexts, SampledTokens& sampled);
+  // Checks that a beam has the tokens that it has alone. Appends what it draws to `sampled`.
+  void DrawBeam(const StepPlanEntry& entry, const Row& row, SampledTokens& sampled) const;
   void Note(std::vector<FinishedSequence> finished);
   const RequestSpec& SpecOf(const Sequence& sequence) const;
   CacheWindow WindowOf(const RequestSpec& spec) const;
@@ -146,6 +158,7 @@ class Simulation {
   std::map<SequenceId, std::shared_ptr<Request>> requests_;
   std::map<SequenceId, std::shared_ptr<FakeSink>> sinks_;
   std::map<SequenceId, Ended> ended_;
+  std::map<SequenceId, Search> searches_;  // by the id of the first beam
   // For each continuation, the number of tokens that have been scored.
   std::map<SequenceId, int64_t> num_scored_;
   std::deque<Submitted> submitted_;
