@@ -198,7 +198,11 @@ void ExpectSameAnswers(const CollectingSink& got, const CollectingSink& want, in
   }
 }
 
-TEST(BeamTest, AnswersAreTheSameBesideOthersAndAfterPreemptions) {
+// At depth 1, a step begins before the beams of the step before are known.
+class BeamDepthTest : public ::testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(Depths, BeamDepthTest, ::testing::Values(0, 1));
+
+TEST_P(BeamDepthTest, AnswersAreTheSameBesideOthersAndAfterPreemptions) {
   int64_t num_preemptions = 0, num_recomputed = 0;
   for (uint32_t i = 0; i < 6; ++i) {
     SCOPED_TRACE(i);
@@ -213,7 +217,8 @@ TEST(BeamTest, AnswersAreTheSameBesideOthersAndAfterPreemptions) {
     EXPECT_EQ(calm->summary().usage.block_copies, roomy->engine().stats().beam_copies);
 
     // Room for the beams alone, in the worst case. Two greedy requests are older, one is younger.
-    const auto harness = EngineHarness::TinyLlama({.num_blocks = 2 + width * 5});
+    const auto harness =
+        EngineHarness::TinyLlama({.num_blocks = 2 + width * 5, .pipeline_depth = GetParam()});
     const auto sinks = harness->SubmitTogether({GreedyParams(RandomIds(90, 5), 100 + 10 * width),
                                                 GreedyParams(RandomIds(60, 7), 60), params,
                                                 GreedyParams(RandomIds(30, 6), 40)});

@@ -41,14 +41,15 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
           ? options.make_backend()
           : *kernels::CreateBackend({.name = "cpu", .num_threads = options.num_threads});
   parts.tokenizer = std::make_unique<FakeTokenizer>();
-  parts.limits = {.max_tokens = options.max_num_batched_tokens,
-                  .max_seqs = options.max_num_seqs,
-                  .max_logit_rows = options.max_num_seqs + 64,
-                  .max_model_len = options.max_model_len,
-                  .block_size = options.block_size,
-                  .max_draft_tokens = options.max_draft_tokens,
-                  .pipeline_depth = parts.backend->info().pipeline_depth,
-                  .warms_up_every_size = options.warms_up_every_size};
+  parts.limits = {
+      .max_tokens = options.max_num_batched_tokens,
+      .max_seqs = options.max_num_seqs,
+      .max_logit_rows = options.max_num_seqs + 64,
+      .max_model_len = options.max_model_len,
+      .block_size = options.block_size,
+      .max_draft_tokens = options.max_draft_tokens,
+      .pipeline_depth = options.pipeline_depth.value_or(parts.backend->info().pipeline_depth),
+      .warms_up_every_size = options.warms_up_every_size};
   std::vector<engine::KvGroup> groups =
       engine::GroupLayers(options.layer_patterns, options.max_model_len);
   for (engine::KvGroup& group : groups) {

@@ -44,6 +44,7 @@ struct HarnessOptions {
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
   absl::Duration max_step_time;
   int32_t max_draft_tokens = 0;
+  std::optional<int32_t> pipeline_depth = std::nullopt;  // absent: the backend's
   bool warms_up_every_size = false;
   std::string kv_disk_dir;   // EngineConfig::kv_disk_dir
   int64_t kv_disk_mib = 16;  // EngineConfig::kv_disk_mib
