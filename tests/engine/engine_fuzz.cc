@@ -208,6 +208,7 @@ class Script {
     FillStop(params.stop);
     FillOutput(params.output);
     params.answers_at_once = data_.ConsumeBool();
+    if (Rarely()) FillBeams(params);
     if (Rarely()) params.cache.salt = Text();
     params.cache.bypass_read = Rarely();
     params.cache.bypass_write = Rarely();
@@ -236,6 +237,26 @@ class Script {
         sampling.logit_bias.push_back({.token_id = id, .bias = Real()});
     }
     if (Rarely()) sampling.allowed_token_ids = Ids();
+  }
+
+  // Turns most requests that it changes into beam searches that the engine accepts.
+  void FillBeams(GenerateParams& params) {
+    using EarlyStopping = engine::BeamParams::EarlyStopping;
+    const bool is_plain = !Rarely();
+    if (is_plain) {
+      params.sampling = engine::SamplingParams();
+      params.continuations.clear();
+      params.cache.window_tokens = 0;
+      params.output.top_logprobs.reset();
+      params.output.prompt_logprobs.reset();
+      params.answers_at_once = true;
+    }
+    params.sampling.beam = {
+        .width = is_plain ? data_.ConsumeIntegralInRange(2, 6) : Number(),
+        .length_penalty = Real(),
+        .early_stopping = data_.PickValueInArray(
+            {EarlyStopping::kHeuristic, EarlyStopping::kAlways, EarlyStopping::kNever}),
+        .num_return = Rarely() ? Number() : 1};
   }
 
   void FillStop(engine::StopParams& stop) {
