@@ -20,7 +20,8 @@ uint64_t Mix(uint64_t h, uint64_t value) {
 // Returns the hash of the tenant and the salt. The hash of every context starts from it, so a
 // request that reads the context of another tenant or salt is detected.
 uint64_t RootHash(const RequestSpec& spec) {
-  return Mix(std::hash<std::string>()(spec.tenant), std::hash<std::string>()(spec.salt));
+  const std::string& tenant = spec.owner.empty() ? spec.tenant : spec.owner;
+  return Mix(std::hash<std::string>()(tenant), std::hash<std::string>()(spec.salt));
 }
 
 // Draws the token that follows `num_generated` generated tokens. `context` is a hash of all tokens

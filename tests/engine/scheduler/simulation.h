@@ -55,6 +55,7 @@ struct RequestSpec {
   absl::Time deadline = absl::InfiniteFuture();
   PinId pins = kNoPin;  // its prompt becomes the prefix of this pin; max_tokens is then 1
   PinId on = kNoPin;    // the pin of the prefix with which its prompt begins
+  std::string owner;    // the tenant whose prefix it reads; empty: its own
 };
 
 struct SimulationConfig {

@@ -250,7 +250,8 @@ TEST(SingleFlightTest, ALoadThatWaitsStartsInTheTurnOfItsFirstUser) {
                                           .max_tokens = 2,
                                           .priority = 1,
                                           .tenant = same_tenant ? "a" : "b",
-                                          .on = 7}));
+                                          .on = 7,
+                                          .owner = "a"}));
         }
         simulation.Add({.prompt = Prompt(30, 0), .max_tokens = 1, .tenant = "a", .pins = 7});
         while (std::ranges::any_of(
