@@ -113,7 +113,10 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
     // An older sequence may have preempted this one in this loop.
     if (state->phase != State::Phase::kRunning || state->AwaitsToken()) continue;
     if (state->runs_beams()) {
+      const int32_t before = budget.tokens;
       PlanBeams(*state, budget.tokens - kept, budget, plan);
+      // Beams that catch up take more tokens than they were counted with.
+      drafts -= std::max(0, before - budget.tokens - state->num_samples());
       continue;
     }
     // After the fork, a continuation takes all its blocks here, the oldest sequence first. MakeRoom

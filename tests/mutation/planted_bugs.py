@@ -726,6 +726,9 @@ bug("BeamCopiesOneMore", "the last beam of those that share a block copies it, t
     "|| num_left > (BUG ? 0 : 1) ? 1 : 0")
 drop("BeamListed", "what beams generate is listed", "Find(id).access.write = false;")
 
+bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test:SchedulerPropertyTest.*")
+drop("DraftsBesideBeams", "drafts take the tokens of beams that catch up",
+     "drafts -= std::max(0, before - budget.tokens - state->num_samples());")
 bug, drop = source("engine/scheduler/scheduler_beams.cc", "beam_test")
 bug("BeamParentsTokensAfter", "a child gets the tokens of its beam with the token after them",
     "if (parent == static_cast<int32_t>(k)) continue;",
