@@ -164,7 +164,7 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   const int64_t num_whole = int64_t{match.num_whole} * block_size_;
   for (size_t w = 0; w < begins_.size(); ++w) begins_[w] = WindowBegin(w, num_whole);
   held.table.StartWindows(begins_);
-  for (const int32_t block : matched_) held.table.AppendShared(store_, block);
+  held.table.AppendShared(store_, matched_);
   held.num_committed = num_whole;
   num_hit_blocks_ += match.num_whole;
   if (match.partial_block >= 0) {

@@ -4,11 +4,11 @@
 
 namespace quire::engine {
 
-BlockPool::BlockPool(int32_t num_blocks) : blocks_(num_blocks), num_free_(num_blocks) {
+BlockPool::BlockPool(int32_t num_blocks)
+    : blocks_(num_blocks), next_free_(num_blocks), num_free_(num_blocks) {
   QUIRE_CHECK(num_blocks > 0) << "num_blocks " << num_blocks;
   // The free list starts in ascending order of ids, so that a small load touches little memory.
-  for (int32_t i = 0; i < num_blocks; ++i) blocks_[i].next_free = i + 1 < num_blocks ? i + 1 : -1;
-  first_free_ = 0;
+  for (int32_t i = 0; i < num_blocks; ++i) next_free_[i] = i + 1 < num_blocks ? i + 1 : -1;
   while ((num_blocks - 1) >> cell_shift_ >= kMostMapCells) ++cell_shift_;
   cells_.resize(((num_blocks - 1) >> cell_shift_) + 1);
   for (int32_t i = 0; i < num_blocks; ++i) ++cells_[i >> cell_shift_].num_blocks;
@@ -18,7 +18,7 @@ int32_t BlockPool::Take() {
   if (first_free_ < 0) return -1;
   const int32_t id = first_free_;
   Block& block = blocks_[id];
-  first_free_ = block.next_free;
+  first_free_ = next_free_[id];
   --num_free_;
   block = {.table_refs = 1, .free = false};
   Count(block, 1);
@@ -75,7 +75,7 @@ bool BlockPool::Drop(int32_t block, int32_t Block::*refs) {
     Count(b, -1);
     // The block is put in front, because the block used last is likeliest to be in a CPU cache.
     b.free = true;
-    b.next_free = first_free_;
+    next_free_[block] = first_free_;
     first_free_ = block;
     ++num_free_;
   }
@@ -104,7 +104,7 @@ BlockPool::State BlockPool::state(int32_t block) const {
 
 void BlockPool::CheckInvariants() const {
   int32_t on_list = 0;
-  for (int32_t i = first_free_; i >= 0; i = blocks_[i].next_free) {
+  for (int32_t i = first_free_; i >= 0; i = next_free_[i]) {
     QUIRE_CHECK(blocks_[i].free) << "block " << i << " is on the free list";
     QUIRE_CHECK(++on_list <= num_blocks()) << "the free list has a cycle";
   }

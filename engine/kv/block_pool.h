@@ -74,7 +74,6 @@ class BlockPool {
     int32_t table_refs = 0;
     int32_t handle_refs = 0;
     int32_t pin_refs = 0;
-    int32_t next_free = -1;
     bool listed = false;
     bool free = true;
 
@@ -82,6 +81,7 @@ class BlockPool {
     bool shared() const { return table_refs + pin_refs > 1; }
     bool handles_only() const { return handle_refs > 0 && table_refs == 0 && pin_refs == 0; }
   };
+  static_assert(sizeof(Block) == 16, "no block is in two lines of a CPU cache");
   bool Add(int32_t block, int32_t Block::*refs);
   bool Drop(int32_t block, int32_t Block::*refs);
   // Adds `by` to each count in which the block is counted. Called before a change of the block's
@@ -89,7 +89,9 @@ class BlockPool {
   void Count(const Block& block, int32_t by);
 
   base::HugeVector<Block> blocks_;
-  int32_t first_free_ = -1;
+  // The free list: the block after each free block; -1: none.
+  base::HugeVector<int32_t> next_free_;
+  int32_t first_free_ = 0;
   int32_t num_free_ = 0;
   int32_t num_cached_ = 0;
   int32_t num_handles_only_ = 0;

@@ -34,8 +34,12 @@ class BlockStore {
   TenantCharges& charges() { return charges_; }
   const TenantCharges& charges() const { return charges_; }
 
-  // Begin to load the counts of a block's holders, or all that a step touches of a block.
-  void PrefetchCounts(int32_t block) const { pool_.Prefetch(block); }
+  // Begins to load the counts of a block's holders, which Hold, Pin and Drop touch.
+  void PrefetchCounts(int32_t block) const {
+    pool_.Prefetch(block);
+    charges_.Prefetch(block);
+  }
+  // Begins to load what a decode touches of the block that it writes into.
   void Prefetch(int32_t block) const {
     pool_.Prefetch(block);
     cache_.Prefetch(block);

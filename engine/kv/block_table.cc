@@ -45,14 +45,17 @@ void BlockTable::LeaveWindow(BlockStore& store, size_t w, int64_t begin) {
   }
 }
 
-void BlockTable::AppendShared(BlockStore& store, int32_t block) {
-  store.Hold(block, payer_);
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    if (windows_[w].end != size()) continue;
-    store.window(w).Hold(store.window(w).Find(block));
-    ++windows_[w].end;
+void BlockTable::AppendShared(BlockStore& store, std::span<const int32_t> blocks) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (i + kAhead < blocks.size()) store.PrefetchCounts(blocks[i + kAhead]);
+    store.Hold(blocks[i], payer_);
+    for (size_t w = 0; w < windows_.size(); ++w) {
+      if (windows_[w].end != size() + static_cast<int64_t>(i)) continue;
+      store.window(w).Hold(store.window(w).Find(blocks[i]));
+      ++windows_[w].end;
+    }
   }
-  blocks_.push_back(block);
+  blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
 }
 
 int32_t BlockTable::AppendOwn(BlockStore& store) {
@@ -134,12 +137,7 @@ void BlockTable::ForkFrom(const BlockTable& parent, BlockStore& store, int32_t b
   payer_ = parent.payer_;
   windows_.clear();
   for (const Run& run : parent.windows_) windows_.push_back({.begin = run.begin, .end = run.begin});
-  const std::span<const int32_t> shared = parent.blocks().first(CeilDiv(num_tokens, block_size));
-  blocks_.reserve(shared.size());
-  for (size_t i = 0; i < shared.size(); ++i) {
-    if (i + kAhead < shared.size()) store.PrefetchCounts(shared[i + kAhead]);
-    AppendShared(store, shared[i]);
-  }
+  AppendShared(store, parent.blocks().first(CeilDiv(num_tokens, block_size)));
 }
 
 void BlockTable::Replace(BlockStore& store, int64_t i, int32_t block) {
@@ -162,7 +160,10 @@ void BlockTable::Replace(BlockStore& store, int64_t i, int32_t block) {
 
 void BlockTable::Clear(BlockStore& store, bool in_flight) {
   while (!blocks_.empty()) {
-    if (blocks_.size() > kAhead) store.Prefetch(blocks_[blocks_.size() - 1 - kAhead]);
+    if (blocks_.size() > kAhead) {
+      store.PrefetchCounts(blocks_[blocks_.size() - 1 - kAhead]);
+      store.Prefetch(blocks_[blocks_.size() - 1 - kAhead]);
+    }
     for (size_t w = 0; w < windows_.size(); ++w) {
       Run& run = windows_[w];
       if (run.end != size() || run.begin == run.end) continue;

@@ -37,9 +37,9 @@ class BlockTable {
   // Drops the parts that blocks before `begin` have in window w. These blocks have left the window.
   void LeaveWindow(BlockStore& store, size_t w, int64_t begin);
 
-  // Appends a block that others hold or the cache lists. Also holds the block's part in each window
+  // Appends blocks that others hold or the cache lists. Also holds a block's part in each window
   // whose run begins at this block or before.
-  void AppendShared(BlockStore& store, int32_t block);
+  void AppendShared(BlockStore& store, std::span<const int32_t> blocks);
   // Appends a new block and returns it. Returns -1, and changes nothing, when none is available.
   int32_t AppendOwn(BlockStore& store);
 
@@ -82,8 +82,8 @@ class BlockTable {
 
  private:
   std::vector<int32_t> blocks_;
-  std::vector<Run> windows_;
   TenantCharges::Payer payer_ = TenantCharges::kNamelessPayer;
+  std::vector<Run> windows_;
 };
 
 }  // namespace quire::engine

@@ -236,7 +236,7 @@ void PrefixCache::MarkHeld(int32_t block, int64_t now_ms) {
   if (ReuseClasses::IsCounted(node.reuse_class)) {
     classes_.NoteReturn(node.reuse_class, now_ms - node.unheld_since_ms);
   }
-  if (evictable_.Contains(block)) evictable_.Remove(block);
+  if (node.num_children == 0) evictable_.Remove(block);
 }
 
 int32_t PrefixCache::Evict(int64_t now_ms) {

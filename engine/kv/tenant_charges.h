@@ -15,6 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
+#include "base/huge_allocator.h"
 #include "base/mutex.h"
 #include "base/strings.h"
 
@@ -48,6 +49,9 @@ class TenantCharges {
   // Adds one hold of the block by the payer, or takes one away.
   void Hold(int32_t block, Payer payer);
   void Drop(int32_t block, Payer payer);
+
+  // Begins to load what Hold and Drop of the block touch.
+  void Prefetch(int32_t block) const { __builtin_prefetch(&blocks_[block], 1); }
 
   // Returns the charge, in blocks.
   double Charge(Payer payer) const;
@@ -105,7 +109,7 @@ class TenantCharges {
   SegmentId SegmentOf(const std::vector<Payer>& holders);
   void Forget(Payer payer);
 
-  std::vector<Block> blocks_;
+  base::HugeVector<Block> blocks_;
   absl::flat_hash_map<uint64_t, int32_t> other_holds_;  // by block and payer
   // The step thread writes the members below under mu_, and reads them without.
   mutable base::Mutex mu_;

@@ -182,9 +182,7 @@ class World {
     const Sequence& source = sequences_[other];
     int64_t count = Pick(0, static_cast<int>(source.num_written));
     const int64_t num_whole = count / block_size_;
-    for (const int32_t block : source.table.blocks().first(num_whole)) {
-      sequence.table.AppendShared(store_, block);
-    }
+    sequence.table.AppendShared(store_, source.table.blocks().first(num_whole));
     totals_.shared += num_whole;
     sequence.num_written = num_whole * block_size_;
     if (count > sequence.num_written) {
