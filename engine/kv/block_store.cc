@@ -36,7 +36,7 @@ int32_t BlockStore::TakeCached() {
   const int32_t block = cache_.Evict(now_ms_);
   if (block < 0) return -1;
   pool_.TakeEvicted(block);
-  if (const int32_t next = cache_.LikelyNext(); next >= 0) pool_.Prefetch(next);
+  if (const int32_t next = cache_.LikelyNext(); next >= 0) PrefetchCounts(next);
   for (WindowBlocks& window : windows_) window.Detach(block);
   return block;
 }

@@ -164,6 +164,7 @@ void PrefixCache::Unlist(int32_t block) {
 void PrefixCache::PrefetchUnlist(int32_t block) const {
   const Node& node = nodes_[block];
   __builtin_prefetch(&whole_buckets_[WholeBucket(node.hash)], 1);
+  __builtin_prefetch(&kin_[block], 1);
   classes_.Prefetch(node.hash);
   if (node.previous_child >= 0) {
     __builtin_prefetch(&nodes_[node.previous_child], 1);
@@ -172,7 +173,9 @@ void PrefixCache::PrefetchUnlist(int32_t block) const {
     __builtin_prefetch(&child_buckets_[ChildBucket(node.parent, first_token)], 1);
   }
   if (node.next_child >= 0) __builtin_prefetch(&nodes_[node.next_child], 1);
-  if (node.parent.index >= 0) Prefetch(node.parent.index);
+  if (node.parent.index < 0) return;
+  Prefetch(node.parent.index);
+  __builtin_prefetch(&kin_[node.parent.index], 1);
 }
 
 CacheUse PrefixCache::BeginUse(RootId root, std::span<const int32_t> tokens,
