@@ -48,7 +48,7 @@ bool BlockManager::FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n) con
 }
 
 BlockManager::Held& BlockManager::Find(SequenceId id) {
-  Found& found = found_[static_cast<size_t>(id) % found_.size()];
+  Found& found = found_[static_cast<size_t>(id) % kNumFound];
   if (found.id == id && found.held != nullptr) return *found.held;
   const auto it = sequences_.find(id);
   QUIRE_CHECK(it != sequences_.end()) << "sequence " << id << " holds nothing";
@@ -70,7 +70,7 @@ BlockManager::Held& BlockManager::Insert(SequenceId id) {
 }
 
 void BlockManager::Erase(SequenceId id) {
-  Found& found = found_[static_cast<size_t>(id) % found_.size()];
+  Found& found = found_[static_cast<size_t>(id) % kNumFound];
   if (found.id == id) found.held = nullptr;
   spare_.push_back(sequences_.extract(id));
 }
@@ -377,20 +377,19 @@ void BlockManager::ReleaseUnlisted(SequenceId id) {
 }
 
 void BlockManager::Prefetch(SequenceId id, Part part) const {
-  const Found& found = found_[static_cast<size_t>(id) % found_.size()];
+  const Found& found = found_[static_cast<size_t>(id) % kNumFound];
   if (found.id != id || found.held == nullptr) return;
   const Held& held = *found.held;
-  if (part == Part::kRecord) {
-    __builtin_prefetch(&held.table, 1);
-    __builtin_prefetch(&held.num_committed, 1);
-    return;
-  }
+  if (part == Part::kRecord) return __builtin_prefetch(&held, 1);
   const std::span<const int32_t> blocks = held.table.blocks();
   if (blocks.empty()) return;
-  if (part == Part::kTable) {
-    __builtin_prefetch(&blocks.back());
-  } else {
-    store_.Prefetch(blocks.back());
+  if (part == Part::kTable) return __builtin_prefetch(&blocks.back());
+  if (part == Part::kLastCounts) return store_.pool().Prefetch(blocks.back());
+  store_.Prefetch(blocks.back());
+  const int64_t left = held.table.size() * block_size_ - held.num_committed;
+  const bool lists_or_fills = left == block_size_ || left == 1;  // with the next token
+  if (lists_or_fills && blocks.size() > 1) {
+    store_.cache().PrefetchLinks(blocks.back(), blocks[blocks.size() - 2]);
   }
 }
 

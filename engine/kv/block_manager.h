@@ -282,9 +282,9 @@ class BlockManager {
   TenantCharges& charges() { return store_.charges(); }
   const TenantCharges& charges() const { return store_.charges(); }
 
-  // Begins to load a part of what TryGrow and Commit touch of a sequence. The address of each part
-  // stands in the one before.
-  enum class Part : uint8_t { kRecord, kTable, kLastBlock };
+  // Begins to load a part of what TryGrow (kLastCounts) and Commit (kLastBlock) touch of a
+  // sequence. The address of each part stands in the one before.
+  enum class Part : uint8_t { kRecord, kTable, kLastCounts, kLastBlock };
   void Prefetch(SequenceId id, Part part) const;
 
   bool Holds(SequenceId id) const { return sequences_.contains(id); }
@@ -326,14 +326,15 @@ class BlockManager {
   void CheckInvariants() const;
 
  private:
-  struct Held {
-    BlockTable table;
+  // What a decode reads is in the first line of a CPU cache: the members up to the table's blocks.
+  struct alignas(64) Held {
     int64_t num_committed = 0;
-    RootId root = -1;
-    CacheAccess access;
     // The leading blocks that are not listed under `root`: the whole blocks of the pin on which the
     // sequence runs.
     int64_t num_base_blocks = 0;
+    CacheAccess access;
+    RootId root = -1;
+    BlockTable table;
     int64_t num_reserved = 0;  // tokens that have reserved places in the windows
     int64_t start_step = -1;   // the step in which the sequence started
     int64_t copy_step = -1;    // the step of the sequence's last copies or shifts

@@ -42,7 +42,7 @@ bool BlockManager::CanReserve(const Held& held, int64_t num_tokens) const {
 }
 
 bool BlockManager::TryReserve(Held& held, int64_t num_tokens) {
-  if (num_tokens <= held.num_reserved) return true;
+  if (store_.num_windows() == 0 || num_tokens <= held.num_reserved) return true;
   if (!CanReserve(held, num_tokens)) return false;
   for (size_t w = 0; w < store_.num_windows(); ++w) {
     QUIRE_CHECK(store_.window(w).TryReserve(WindowDemand(w, num_tokens) -

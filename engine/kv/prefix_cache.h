@@ -72,6 +72,12 @@ class PrefixCache {
     __builtin_prefetch(&nodes_[block], 1);
     __builtin_prefetch(&tokens_[int64_t{block} * block_size_], 1);
   }
+  // Begins to load what else List() of the block touches, or Append() that fills it.
+  void PrefetchLinks(int32_t block, int32_t parent) const {
+    __builtin_prefetch(&kin_[block], 1);
+    __builtin_prefetch(&kin_[parent], 1);
+    __builtin_prefetch(&nodes_[parent], 1);
+  }
 
   bool IsListed(int32_t block) const { return nodes_[block].num_tokens > 0; }
   // The class of a block that is not held; see ReuseClasses.

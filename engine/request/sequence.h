@@ -16,15 +16,15 @@ namespace quire::engine {
 // computes the prompt; the others are forked from it when the prompt's last row is sampled.
 using SequenceId = int64_t;
 
-// Owned by the scheduler; step thread only.
-struct Sequence {
+// Owned by the scheduler; step thread only. The members that each step reads are in the first line
+// of a CPU cache.
+struct alignas(64) Sequence {
   SequenceId id = 0;
   int32_t sample_index = 0;
-  std::shared_ptr<Request> request;
-
   std::vector<int32_t> tokens;  // the prompt, then sampled tokens; committed ones only
   int64_t num_computed = 0;     // leading tokens whose K and V are in the cache
-  absl::Time stalled_since = absl::InfiniteFuture();
+  std::shared_ptr<Request> request;
+
   int64_t num_cached = 0;      // prompt tokens taken from the prefix cache, not computed
   int64_t num_prefix = 0;      // those of num_cached that the named prefix has
   int64_t num_recomputed = 0;  // tokens computed again after preemptions

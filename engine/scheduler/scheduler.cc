@@ -61,6 +61,8 @@ std::shared_ptr<Scheduler::Group> Scheduler::NewGroup(const std::shared_ptr<Requ
   group->root_key = RootKeyOf(*request);
   group->tenant = shares_.Enter(params.sched.tenant, params.limits.share);
   group->payer = blocks_.charges().Acquire(params.sched.tenant);
+  group->max_blocks = params.limits.max_blocks;
+  group->sink = request->sink.get();
   return group;
 }
 
@@ -131,11 +133,14 @@ Scheduler::State& Scheduler::NewState(std::shared_ptr<Sequence> sequence,
   state->group_request = &request;
   state->order = order;
   state->priority = request.params.sched.priority;
+  state->deadline = request.deadline;
   state->is_scoring = request.is_scoring();
+  state->has_beams = request.has_beams();
   state->has_window = request.cache_window.on();
   state->wants_prompt_logprobs = request.params.output.prompt_logprobs.has_value();
   state->pins = request.pins;
   state->prompt_len = state->sequence->prompt_len();
+  state->most_tokens = state->prompt_len + request.max_tokens;
   state->rises_at = request.arrival + Waiting::kRiseTime;
   ++state->group->num_left;
   return *state;
@@ -180,12 +185,11 @@ void Scheduler::Reconsider(SequenceId id, absl::Time now) {
 }
 
 EndCause Scheduler::CauseOf(State& state, absl::Time now) {
-  const Request& request = state.request();
-  if (request.cancelled.load(std::memory_order_acquire)) return EndCause::kCancelled;
-  if (request.deadline <= now) return EndCause::kDeadline;
+  if (state.request().cancelled.load(std::memory_order_acquire)) return EndCause::kCancelled;
+  if (state.deadline <= now) return EndCause::kDeadline;
   // A sink that has room for only some of the samples counts as stalled, too. Otherwise the
   // sequence could wait for ever.
-  if (state.stalled() && now - state.sequence->stalled_since >= config_.stalled_stream_timeout &&
+  if (state.stalled() && now - state.stalled_since >= config_.stalled_stream_timeout &&
       !SinkCanTake(state, state.num_samples(), now)) {
     return EndCause::kStalled;
   }
@@ -195,8 +199,11 @@ EndCause Scheduler::CauseOf(State& state, absl::Time now) {
 void Scheduler::DropEnded(absl::Time now) {
   any_prefill_ = any_stalled_prefill_ = false;
   for (size_t i = running_.size(); i-- > 0;) {  // backwards, because End() removes the element
-    if (i >= 8) running_[i - 8]->Prefetch();
-    if (i >= 4) running_[i - 4]->PrefetchParts();
+    if (i >= 12) running_[i - 12]->Prefetch();
+    if (i >= 6) {
+      __builtin_prefetch(running_[i - 6]->sequence.get(), 1);
+      __builtin_prefetch(&running_[i - 6]->request().cancelled);
+    }
     State& state = *running_[i];
     const EndCause cause = CauseOf(state, now);
     if (cause != EndCause::kFinished) {
@@ -277,7 +284,8 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
   blocks_.CompleteStep(plan.step);
   size_t first_token = 0;
   for (size_t i = 0; i < plan.entries.size(); ++i) {
-    PrefetchAhead(i, step.items.size(), [&step](size_t k) { return step.items[k].state; });
+    PrefetchAhead(i, step.items.size(), /*completes=*/true,
+                  [&step](size_t k) { return step.items[k].state; });
     const StepPlanEntry& entry = plan.entries[i];
     const InFlight::Item& item = step.items[i];
     State& state = *item.state;
@@ -310,17 +318,19 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
           // Without its parts in a window, or places for them, the prompt is not pinned.
           blocks_.TryPin(state.pins, state.group->root_key, sequence.tokens, state.group->payer);
         }
-        if (flights_->NoteComputed(state)) no_start_until_ = 0;
+        if ((state.leads || state.num_followers > 0) && flights_->NoteComputed(state)) {
+          no_start_until_ = 0;
+        }
       }
     }
     if (tokens.empty()) {
-      if (!state.beams.empty() && !state.forked && !lost &&
+      if (state.made_beams() && !state.forked && !lost &&
           sequence.num_computed == state.num_joint) {
         ForkBeams(state);
       }
       continue;
     }
-    if (state.request().has_beams()) {
+    if (state.has_beams) {
       TakeBeams(state, tokens, lost, finished);
     } else if (!state.forked) {
       ForkSamples(state, tokens, lost, finished);
@@ -430,8 +440,7 @@ void Scheduler::Recycle(StepPlan plan) {
 absl::Time Scheduler::NextWakeup() const {
   absl::Time next = waiting_->next_due();
   for (const State* state : running_) {
-    next = std::min({next, state->request().deadline,
-                     state->sequence->stalled_since + config_.stalled_stream_timeout});
+    next = std::min({next, state->deadline, state->stalled_since + config_.stalled_stream_timeout});
   }
   return next;
 }

@@ -255,6 +255,7 @@ class Scheduler {
   void StartWaiting(absl::Time now, Budget& budget, StepPlan& plan);
   int32_t ChunkLimit(const State& state, const Budget& budget) const;
   bool TryPlanPrefill(State& state, absl::Time now, Budget& budget, StepPlan& plan);
+  int32_t MostDrafts(const Budget& budget) const;  // tokens of all drafts of a step
   // Drafts at most `most` tokens for a decode that has its blocks, takes blocks for them and
   // appends them to plan.drafts. Returns their number.
   int32_t Draft(State& state, int32_t most, StepPlan& plan);
@@ -314,7 +315,7 @@ class Scheduler {
   void AddPlaces(const State& state, int32_t num);
   void InsertRunning(State& state);
   template <typename StateOf>
-  void PrefetchAhead(size_t i, size_t n, StateOf state_of) const;
+  void PrefetchAhead(size_t i, size_t n, bool completes, StateOf state_of) const;
 
   const SchedulerConfig config_;
   BlockManager& blocks_;  // not owned

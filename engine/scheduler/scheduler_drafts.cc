@@ -16,8 +16,18 @@ constexpr int32_t kMostMisses = 4;
 
 }  // namespace
 
+int32_t Scheduler::MostDrafts(const Budget& budget) const {
+  if (config_.max_draft_tokens == 0 || any_prefill_) return 0;
+  // Each sequence may need a token besides the drafts. One more token is left for a start, which
+  // many drafts could otherwise hold up for ever.
+  int32_t num_running = 0;
+  for (const State* state : running_) num_running += state->runs_beams() ? state->num_samples() : 1;
+  const int32_t most = std::min(config_.max_tokens_with_drafts, budget.tokens - 1) - num_running;
+  return std::min(most, budget.logit_rows);
+}
+
 int32_t Scheduler::Draft(State& state, int32_t most, StepPlan& plan) {
-  if (state.is_scoring) return 0;
+  if (config_.max_draft_tokens == 0 || state.is_scoring) return 0;
   if (state.draft_pause > 0) {
     --state.draft_pause;
     return 0;

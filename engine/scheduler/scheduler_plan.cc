@@ -76,11 +76,11 @@ StepPlan Scheduler::Schedule(absl::Time now) {
 }
 
 bool Scheduler::SinkHasRoom(const State& state, int32_t num_deltas) {
-  return state.request().sink->CanTake(state.group->deltas_in_flight + num_deltas);
+  return state.group->sink->CanTake(state.group->deltas_in_flight + num_deltas);
 }
 
 bool Scheduler::SinkCanTake(State& state, int32_t num_deltas, absl::Time now) {
-  absl::Time& since = state.sequence->stalled_since;
+  absl::Time& since = state.stalled_since;
   if (SinkHasRoom(state, num_deltas)) {
     if (since != absl::InfiniteFuture()) since = absl::InfiniteFuture();
     return true;
@@ -97,18 +97,13 @@ bool Scheduler::IsToOpen(const State& state) const {
 
 void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   // One token is kept for prefills. Otherwise many decodes could hold up the prefills for ever.
-  const bool any_prefill = any_prefill_;
-  const int32_t kept = any_prefill ? 1 : 0;
+  const int32_t kept = any_prefill_ ? 1 : 0;
   scratch_ = running_;
-  // Each sequence may need a token besides the drafts. One more token is left for a start, which
-  // many drafts could otherwise hold up for ever.
-  int32_t num_running = 0;
-  for (const State* state : running_) num_running += state->runs_beams() ? state->num_samples() : 1;
-  int32_t drafts = std::min(config_.max_tokens_with_drafts, budget.tokens - 1) - num_running;
-  drafts = any_prefill ? 0 : std::min(drafts, budget.logit_rows);
+  int32_t drafts = MostDrafts(budget);
   for (size_t i = 0; i < scratch_.size(); ++i) {
     State* state = scratch_[i];
-    PrefetchAhead(i, scratch_.size(), [this](size_t k) { return scratch_[k]; });
+    PrefetchAhead(i, scratch_.size(), /*completes=*/false,
+                  [this](size_t k) { return scratch_[k]; });
     if (budget.tokens <= kept) return;
     // An older sequence may have preempted this one in this loop.
     if (state->phase != State::Phase::kRunning || state->AwaitsToken()) continue;
@@ -219,7 +214,7 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, 
                       .num_tokens = num_tokens + num_drafts,
                       .num_drafts = num_drafts,
                       .first_draft = static_cast<int32_t>(plan.drafts.size()) - num_drafts};
-  const bool rejoins = !state.beams.empty();  // the beams fork again, and need no row for that
+  const bool rejoins = state.made_beams();  // the beams fork again, and need no row for that
   if (end == state.num_tokens() + state.unsampled && !rejoins) {
     entry.num_samples = state.num_samples();
     entry.num_logit_rows = 1 + num_drafts;
@@ -268,7 +263,7 @@ bool Scheduler::MakeRoom(State& state, int64_t end) {
     if (victim == nullptr) return false;
     Preempt(*victim);
   }
-  state.num_shifts += shift.count > 0 ? 1 : 0;
+  if (shift.count > 0) ++state.num_shifts;
   return true;
 }
 

@@ -14,7 +14,7 @@ constexpr double kRounding = 1e-6;
 // Returns true if the tenant of a sequence that has its blocks for a start holds too many. One
 // sequence of each tenant may always run, so that every request ends.
 bool Scheduler::IsOverQuota(const State& state) const {
-  const int32_t most = state.request().params.limits.max_blocks;
+  const int32_t most = state.group->max_blocks;
   if (most == 0 || state.started || shares_.num_places(state.group->tenant) == 0) return false;
   return blocks_.charges().Charge(state.group->payer) > most + kRounding;
 }
@@ -23,7 +23,7 @@ bool Scheduler::IsOverQuota(const State& state) const {
 // holds as many blocks as it may. The oldest of the tenant's sequences that are not stalled never
 // waits.
 bool Scheduler::WaitsForQuota(const State& state, int64_t end) const {
-  const int32_t most = state.request().params.limits.max_blocks;
+  const int32_t most = state.group->max_blocks;
   if (most == 0) return false;
   int64_t more = 0;
   if (state.runs_beams()) {

@@ -16,31 +16,36 @@
 
 namespace quire::engine {
 
+// A step takes as long as its misses of the CPU cache. So the records of a sequence begin with what
+// each step reads, and the members are in the order in which the step reads them.
+
 // The record of one request, shared by the request's sequences.
-struct Scheduler::Group {
+struct alignas(64) Scheduler::Group {
   std::shared_ptr<Request> request;
-  PinId on = kNoPin;  // the pin of its named prefix
+  TokenSink* sink = nullptr;  // the request's
   TenantShares::TenantId tenant = -1;
   TenantCharges::Payer payer = TenantCharges::kNamelessPayer;  // for its blocks: the tenant
-  int32_t num_left = 0;                                        // sequences that have not ended
+  int32_t max_blocks = 0;        // that the tenant may hold; 0: no limit
   int32_t deltas_in_flight = 0;  // deltas that steps in flight will put into the sink
-  bool has_started = false;      // a sequence of it has run
-  std::string root_key;          // key of a root of the prefix cache
+
+  int32_t num_left = 0;      // sequences that have not ended
+  bool has_started = false;  // a sequence of it has run
+  PinId on = kNoPin;         // the pin of its named prefix
+  std::string root_key;      // key of a root of the prefix cache
 };
 
 // The record of one sequence. In the comments on members, "it" is this sequence.
-struct Scheduler::State {
+struct alignas(64) Scheduler::State {
   enum class Phase : uint8_t { kWaiting, kRunning, kEnded };
 
-  // The members that each step reads come first: with many sequences a step takes as long as its
-  // misses of the CPU cache.
   std::shared_ptr<Sequence> sequence;
   std::shared_ptr<Group> group;
   const Request* group_request = nullptr;  // the group's
-  SequenceId id = 0;                       // the sequence's
-  uint64_t order = 0;                      // the order of arrival; a smaller value is older
-  // The priority of the request, raised while the sequence waits for its first start; see Waiting.
-  int32_t priority = 0;
+  int64_t num_planned = 0;                 // leading tokens with K and V: computed, or in flight
+  absl::Time deadline;                     // of the request
+
+  absl::Time stalled_since = absl::InfiniteFuture();  // since its sink is full; infinite: it is not
+  SequenceId id = 0;                                  // the sequence's
   Phase phase = Phase::kWaiting;
   // True once the sequence has run or was forked. A started sequence that waits again is in turn
   // before all sequences that have not started.
@@ -49,21 +54,31 @@ struct Scheduler::State {
   bool is_void = false;  // a row of its logits was no probability distribution
   // Copies of what the request says.
   bool is_scoring = false;
+  bool has_beams = false;
   bool has_window = false;
   bool wants_prompt_logprobs = false;
+  // The most tokens that steps in flight will draw; before the fork, 0 or n.
+  int32_t unsampled = 0;
+  int32_t in_flight = 0;     // entries in steps in flight
+  int32_t sample_index = 0;  // index of its token in SampledTokens of last_step
   // The number of preemptions so far. Entries planned before the last preemption have lost their K
   // and V.
   int32_t num_holds = 0;
-  int32_t in_flight = 0;  // entries in steps in flight
-  // The most tokens that steps in flight will draw; before the fork, 0 or n.
-  int32_t unsampled = 0;
-  int32_t sample_index = 0;  // index of its token in SampledTokens of last_step
-  int64_t num_planned = 0;   // leading tokens with K and V: computed, or in flight
-  int64_t num_known = 0;     // leading tokens that were ever computed or cached; not drafts
-  int64_t num_shifts = 0;    // shifts of its table since it started
-  int64_t last_step = -1;    // the last step that planned it
+  int64_t last_step = -1;  // the last step that planned it
+  int64_t num_known = 0;   // leading tokens that were ever computed or cached; not drafts
+
   int64_t prompt_len = 0;
-  PinId pins = kNoPin;          // of the request
+  int64_t most_tokens = 0;    // those of the prompt and as many as the request may generate
+  PinId pins = kNoPin;        // of the request
+  bool leads = false;         // see below, as for the next one
+  int32_t num_followers = 0;  // sequences whose `leader` is this one
+  uint64_t order = 0;         // the order of arrival; a smaller value is older
+  int64_t num_shifts = 0;     // shifts of its table since it started
+
+  // What follows is not read in each step.
+  //
+  // The priority of the request, raised while the sequence waits for its first start; see Waiting.
+  int32_t priority = 0;
   int32_t times_passed = 0;     // times that a shorter sequence started before it out of turn
   int64_t num_uncached = 0;     // number of its uncached tokens when last counted
   int64_t num_uncached_in = 0;  // the call of Schedule that counted num_uncached; 0: none
@@ -73,9 +88,7 @@ struct Scheduler::State {
   int32_t draft_pause = 0;      // decodes until it may draft again
 
   // Used by Flights.
-  bool leads = false;                // it computes tokens that others may follow
   int64_t lead_end = 0;              // the number of its tokens that others may share
-  int32_t num_followers = 0;         // sequences whose `leader` is this one
   int64_t next_overlap = INT64_MAX;  // at most the least `overlap` of its followers
   State* leader = nullptr;           // the sequence that it follows; null: none
   int64_t overlap = 0;               // it follows until the leader has so many tokens
@@ -106,38 +119,37 @@ struct Scheduler::State {
       __builtin_prefetch(reinterpret_cast<const char*>(this) + i, 1);
     }
   }
-  void PrefetchParts() const {
-    __builtin_prefetch(sequence.get(), 1);
-    __builtin_prefetch(&sequence->stalled_since, 1);
-    __builtin_prefetch(group.get(), 1);
-    __builtin_prefetch(&group_request->cancelled);
-  }
   static constexpr size_t kHotBytes = 192;
 
   const Request& request() const { return *group_request; }
+  // True once it has its beams.
+  bool made_beams() const { return has_beams && !beams.empty(); }
   // True if its beams run.
-  bool runs_beams() const { return forked && !beams.empty(); }
+  bool runs_beams() const { return forked && made_beams(); }
   // Returns the number of its places.
   int32_t num_samples() const {
-    return forked && beams.empty() ? 1 : request().params.sampling.num_sequences();
+    return forked && !made_beams() ? 1 : request().params.sampling.num_sequences();
   }
   const CacheWindow& window() const {
     static constexpr CacheWindow kNone;
     return has_window ? request().cache_window : kNone;
   }
   // Returns the place in the cache of the token at `index`, if no shift is due before that token.
-  int64_t PositionOf(int64_t index) const { return index - num_shifts * window().drop; }
+  int64_t PositionOf(int64_t index) const {
+    return has_window ? index - num_shifts * window().drop : index;
+  }
   // Returns the shift to apply before the next token is planned; count 0: none.
   TableShift ShiftDue() const {
+    if (!has_window) return {};
     const bool due = window().NumShifts(num_planned) > num_shifts;
     return {.first = window().sinks, .count = due ? window().drop : 0};
   }
   // Returns the number of tokens to compute. Beams that come back after a preemption have to
   // compute those that they have in common, until these are computed.
   int64_t num_tokens() const {
-    return !beams.empty() && !forked ? num_joint : std::ssize(sequence->tokens);
+    return made_beams() && !forked ? num_joint : std::ssize(sequence->tokens);
   }
-  bool stalled() const { return sequence->stalled_since != absl::InfiniteFuture(); }
+  bool stalled() const { return stalled_since != absl::InfiniteFuture(); }
   bool older_than(const State& other) const { return order < other.order; }
 
   // Returns the tokens that a scoring request gives for the sample; null if tokens are drawn.
@@ -152,8 +164,8 @@ struct Scheduler::State {
   // max_tokens, forks the samples, or opens a continuation.
   bool AwaitsToken() const {
     if (unsampled == 0) return false;
-    if (!beams.empty()) return true;  // any beam's tokens may become another's
-    return !forked || is_scoring || num_tokens() - prompt_len + unsampled >= request().max_tokens;
+    if (made_beams()) return true;  // any beam's tokens may become another's
+    return !forked || is_scoring || num_tokens() + unsampled >= most_tokens;
   }
   // Returns the index from which on the row of every token needs logits, or nullopt if no row needs
   // them. Before the fork, the index is 0 if logprobs of the prompt are wanted. After the fork of a
@@ -189,22 +201,28 @@ struct Scheduler::Budget {
 };
 
 // A loop over sequences calls this for the i-th of `n`. state_of(k) returns the k-th. Begins to
-// load what a step touches of the sequences to come, in the order in which one address leads to the
-// next. With hundreds of sequences a step would otherwise be one miss of the CPU cache after
-// another.
+// load what the planning of a decode (`completes`: its completion) touches of the sequences to
+// come, in the order in which one address leads to the next. With hundreds of sequences a step
+// would otherwise be one miss of the CPU cache after another.
 template <typename StateOf>
-void Scheduler::PrefetchAhead(size_t i, size_t n, StateOf state_of) const {
+void Scheduler::PrefetchAhead(size_t i, size_t n, bool completes, StateOf state_of) const {
+  using Part = BlockManager::Part;
   if (i + 12 < n) state_of(i + 12)->Prefetch();
   if (i + 8 < n) {
-    state_of(i + 8)->PrefetchParts();
-    blocks_.Prefetch(state_of(i + 8)->id, BlockManager::Part::kRecord);
+    const State& state = *state_of(i + 8);
+    __builtin_prefetch(state.sequence.get(), 1);
+    __builtin_prefetch(state.group.get(), 1);
+    blocks_.Prefetch(state.id, Part::kRecord);
   }
   if (i + 5 < n) {
-    const std::vector<int32_t>& tokens = state_of(i + 5)->sequence->tokens;
-    __builtin_prefetch(tokens.data() + tokens.size(), 1);
-    blocks_.Prefetch(state_of(i + 5)->id, BlockManager::Part::kTable);
+    const State& state = *state_of(i + 5);
+    const std::vector<int32_t>& tokens = state.sequence->tokens;
+    if (completes) __builtin_prefetch(tokens.data() + tokens.size(), 1);
+    blocks_.Prefetch(state.id, Part::kTable);
   }
-  if (i + 2 < n) blocks_.Prefetch(state_of(i + 2)->id, BlockManager::Part::kLastBlock);
+  if (i + 2 < n) {
+    blocks_.Prefetch(state_of(i + 2)->id, completes ? Part::kLastBlock : Part::kLastCounts);
+  }
 }
 
 }  // namespace quire::engine

@@ -7,16 +7,14 @@
 namespace quire::engine {
 
 bool Scheduler::Waiting::TurnFirst::operator()(const State& a, const State& b) const {
-  const auto key = [](const State& s) {
-    return std::tuple(-s.priority, s.request().deadline, s.order);
-  };
+  const auto key = [](const State& s) { return std::tuple(-s.priority, s.deadline, s.order); };
   return key(a) < key(b);
 }
 
 bool Scheduler::Waiting::TenantFirst::operator()(const Tenant& a, const Tenant& b) const {
   const auto key = [](const Tenant& tenant) {
     const State& first = tenant.turns.top();
-    return std::tuple(-first.priority, tenant.served, first.request().deadline, first.order);
+    return std::tuple(-first.priority, tenant.served, first.deadline, first.order);
   };
   return key(a) < key(b);
 }
@@ -105,8 +103,7 @@ void Scheduler::Waiting::Place(Tenant& tenant) {
 }
 
 absl::Time Scheduler::Waiting::DueOf(const State& state) const {
-  return std::min(state.request().deadline,
-                  state.sequence->stalled_since + stalled_stream_timeout_);
+  return std::min(state.deadline, state.stalled_since + stalled_stream_timeout_);
 }
 
 void Scheduler::Waiting::UpdateDue(State& state) {

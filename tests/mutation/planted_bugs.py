@@ -338,8 +338,8 @@ bug("s20", "cancellations of what waits are not seen", "if (it == states_.end() 
     "if (BUG || it == states_.end() || it->second->phase", "engine_test")
 bug("s02", "places leak at a fork", ("state.num_known = first.num_known;", "if (!lost)"), "if (!lost && !BUG)")
 bug("s03", "tenants are kept for ever", "num_left == 0) {\n    shares_.Leave", "num_left == 0 && !BUG) {\n    shares_.Leave")
-bug("s18", "the next wake-up leaves stalls out", "state->sequence->stalled_since + config_",
-    "(BUG ? absl::InfiniteFuture() : state->sequence->stalled_since) + config_")
+bug("s18", "the next wake-up leaves stalls out", "state->stalled_since + config_",
+    "(BUG ? absl::InfiniteFuture() : state->stalled_since) + config_")
 
 bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
 bug("s04", "a younger one preempts an older one", "if (!state->stalled() && !served",
@@ -479,10 +479,6 @@ bug("z01", "the K and V of refused drafts count as those of the tokens after the
     "sequence.num_computed += entry.num_tokens - num_refused;",
     "sequence.num_computed += entry.num_tokens - (BUG ? 0 : num_refused);")
 
-bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
-bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
-bug("z07", "prompts get nothing of a step's tokens besides drafts", "drafts = any_prefill ? 0 :", "drafts = any_prefill && !BUG ? 0 :")
-
 bug, drop = source("engine/scheduler/scheduler_quota.cc", "scheduler_test:BlockQuota*")
 bug("QuotaOfStarts", "sequences start beyond the limit of blocks", "if (most == 0 || state.started", "if (BUG || most == 0 || state.started")
 bug("QuotaHoldsTheOldest", "the oldest sequence at the limit waits for ever", "return other != &state;", "return BUG || other != &state;")
@@ -520,6 +516,9 @@ bug("LoadOfHeldTenant", "a request gives its turn to a load whose tenant is held
 bug("FollowPrivate", "a request waits for blocks that are not shared", "if (least_tokens_ == 0 || !shares ||", "if (least_tokens_ == 0 || (!shares && !BUG) ||")
 
 bug, drop = source("engine/scheduler/scheduler_drafts.cc", "scheduler_test")
+bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
+bug("z07", "prompts get nothing of a step's tokens besides drafts", "== 0 || any_prefill_) return 0;",
+    "== 0 || (any_prefill_ && !BUG)) return 0;")
 bug("z17", "drafts that go wrong are made as often", "(1 << state.num_misses) - 1;", "BUG ? 0 : (1 << state.num_misses) - 1;")
 bug("z02", "a wrong draft leaves the next as long as it was", "std::max(1, num_accepted)",
     "(BUG ? state.draft_len : std::max(1, num_accepted))")

@@ -1,5 +1,5 @@
 // Tests that a warm scheduler plans and completes steps without allocating memory. New sequences
-// reuse the memory that ended sequences released. The operator new in this file counts allocations.
+// reuse the memory that ended sequences released. The operators new in this file count allocations.
 
 #include <cstdint>
 #include <cstdlib>
@@ -24,8 +24,20 @@ int64_t num_allocations = 0;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
+[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment) {
+  ++num_allocations;
+  const auto line = static_cast<size_t>(alignment);
+  if (void* memory = std::aligned_alloc(line, (size + line - 1) / line * line)) return memory;
+  throw std::bad_alloc();
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
 
 namespace quire::engine {
 namespace {
