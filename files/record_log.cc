@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 #include <unistd.h>
 #include <utility>
 #include <xxhash.h>
@@ -12,6 +13,7 @@
 
 #include "base/status_macros.h"
 #include "files/byte_codec.h"
+#include "files/file_io.h"
 
 namespace quire::files {
 namespace {
@@ -33,32 +35,13 @@ std::string HeaderOf(std::string_view identity) {
   return std::string(kMagic) + writer.Take();
 }
 
-// Returns false with errno set to 0 if the file is too short.
-bool ReadAt(int file, int64_t place, int64_t size, std::string& bytes) {
+bool ReadText(int file, int64_t place, int64_t size, std::string& bytes) {
   bytes.resize(static_cast<size_t>(size));
-  int64_t done = 0;
-  while (done < size) {
-    const ssize_t got = ::pread(file, bytes.data() + done, size - done, place + done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return false;
-    if (got == 0) {
-      errno = 0;
-      return false;
-    }
-    done += got;
-  }
-  return true;
+  return ReadAt(file, place, std::as_writable_bytes(std::span(bytes)));
 }
 
-bool WriteAt(int file, int64_t place, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::pwrite(file, bytes.data(), bytes.size(), place);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(put));
-    place += put;
-  }
-  return true;
+bool WriteText(int file, int64_t place, std::string_view bytes) {
+  return WriteAt(file, place, std::as_bytes(std::span(bytes)));
 }
 
 }  // namespace
@@ -85,12 +68,12 @@ absl::Status RecordLog::Read(absl::FunctionRef<absl::Status(std::string_view)> r
   const std::string wanted = HeaderOf(identity_);
   std::string bytes;
   const auto is_log = [&] {
-    if (!ReadAt(file_.get(), 0, std::min(size, kFixedHeader), bytes)) return false;
+    if (!ReadText(file_.get(), 0, std::min(size, kFixedHeader), bytes)) return false;
     if (size < kFixedHeader || !std::string_view(bytes).starts_with(kMagic)) return false;
     ByteReader reader(std::string_view(bytes).substr(kMagic.size()));
     const uint64_t version = reader.Number(), checksum = reader.Number(), length = reader.Number();
     if (version != kVersion || length > kMostIdentity) return false;
-    return ReadAt(file_.get(), kFixedHeader, static_cast<int64_t>(length), bytes) &&
+    return ReadText(file_.get(), kFixedHeader, static_cast<int64_t>(length), bytes) &&
            Checksum(bytes, 0) == checksum;
   };
   if (!is_log()) {
@@ -105,11 +88,11 @@ absl::Status RecordLog::Read(absl::FunctionRef<absl::Status(std::string_view)> r
   bytes_ = static_cast<int64_t>(wanted.size());
   errno = 0;
   while (bytes_ + kRecordHeader <= size) {
-    if (!ReadAt(file_.get(), bytes_, kRecordHeader, bytes)) break;
+    if (!ReadText(file_.get(), bytes_, kRecordHeader, bytes)) break;
     ByteReader header(bytes);
     const uint64_t length = header.Number(), checksum = header.Number();
     if (length > static_cast<uint64_t>(size - bytes_ - kRecordHeader)) break;
-    if (!ReadAt(file_.get(), bytes_ + kRecordHeader, static_cast<int64_t>(length), bytes)) break;
+    if (!ReadText(file_.get(), bytes_ + kRecordHeader, static_cast<int64_t>(length), bytes)) break;
     if (Checksum(bytes, bytes_) != checksum) break;
     RETURN_IF_ERROR(read(bytes));
     bytes_ += BytesOf(length);
@@ -129,8 +112,8 @@ absl::Status RecordLog::Write(const base::UniqueFd& file, std::string_view recor
   ByteWriter header;
   header.Add(record.size());
   header.Add(Checksum(record, bytes));
-  if (!WriteAt(file.get(), bytes, header.Take()) ||
-      !WriteAt(file.get(), bytes + kRecordHeader, record)) {
+  if (!WriteText(file.get(), bytes, header.Take()) ||
+      !WriteText(file.get(), bytes + kRecordHeader, record)) {
     return ErrnoStatus(Path(), "write");
   }
   bytes += BytesOf(record.size());
@@ -158,7 +141,7 @@ absl::Status RecordLog::Replace(absl::FunctionRef<bool(std::string& record)> nex
   ASSIGN_OR_RETURN(base::UniqueFd file, directory_.OpenFile(new_name, /*create=*/true));
   if (::ftruncate(file.get(), 0) != 0) return ErrnoStatus(Path(), "truncate");
   const std::string header = HeaderOf(identity_);
-  if (!WriteAt(file.get(), 0, header)) return ErrnoStatus(Path(), "write");
+  if (!WriteText(file.get(), 0, header)) return ErrnoStatus(Path(), "write");
   auto bytes = static_cast<int64_t>(header.size());
   for (std::string record; next(record);) RETURN_IF_ERROR(Write(file, record, bytes));
   if (::fdatasync(file.get()) != 0) return ErrnoStatus(Path(), "sync");

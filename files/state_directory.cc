@@ -2,7 +2,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <dirent.h>
 #include <fcntl.h>
+#include <memory>
 #include <unistd.h>
 #include <utility>
 
@@ -88,6 +90,30 @@ absl::Status StateDirectory::Rename(const std::string& from, const std::string& 
   }
   if (::fsync(directory_.get()) != 0) return ErrnoStatus(path_, "sync");
   return absl::OkStatus();
+}
+
+absl::Status StateDirectory::Remove(const std::string& name) const {
+  if (::unlinkat(directory_.get(), name.c_str(), 0) == 0) return absl::OkStatus();
+  return ErrnoStatus(path_ + "/" + name, "remove");
+}
+
+absl::StatusOr<std::vector<std::string>> StateDirectory::List() const {
+  // The descriptor's own position in the directory is that of every copy, so another one is opened.
+  base::UniqueFd copy(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!copy) return ErrnoStatus(path_, "open");
+  const std::unique_ptr<DIR, int (*)(DIR*)> opened(::fdopendir(copy.get()), ::closedir);
+  if (opened == nullptr) return ErrnoStatus(path_, "open");
+  copy.Release();
+  std::vector<std::string> names;
+  while (true) {
+    errno = 0;
+    const dirent* const entry = ::readdir(opened.get());
+    if (entry == nullptr) break;
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  if (errno != 0) return ErrnoStatus(path_, "read");
+  return names;
 }
 
 }  // namespace quire::files

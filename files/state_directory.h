@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,6 +30,10 @@ class StateDirectory {
   // Replaces `to` by `from`, also on the disk: both the file and its name are there when this
   // returns. `from` was synced before.
   absl::Status Rename(const std::string& from, const std::string& to) const;
+  // Removes a file. It may be there again after a loss of power.
+  absl::Status Remove(const std::string& name) const;
+  // Returns the names of what is in the directory, in no order.
+  absl::StatusOr<std::vector<std::string>> List() const;
 
  private:
   StateDirectory(std::string path, base::UniqueFd directory, base::UniqueFd lock)
