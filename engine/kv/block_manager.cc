@@ -34,7 +34,9 @@ int64_t MostBlocks(int32_t block_size, int64_t prompt_len, int64_t num_new, int3
 BlockManager::BlockManager(const BlockManagerConfig& config)
     : config_(config),
       block_size_(config.block_size),
-      store_(config.num_blocks, config.block_size, WindowSizes(config), config.eviction) {
+      store_(config.num_blocks, config.block_size, WindowSizes(config), config.eviction,
+             config.spill) {
+  QUIRE_CHECK(config.spill == nullptr || config.windows.empty());
   for (const KvWindow& window : config.windows) {
     QUIRE_CHECK(!window.pattern.sees_all() && config.max_step_tokens > 0 &&
                 window.num_blocks >= WindowBlocksPerSequence(window.pattern, config))
@@ -143,6 +145,7 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   held.root = AcquireRoot(root_key, on, &pinned);
   held.num_base_blocks = pinned == nullptr ? 0 : pinned->num_whole(block_size_);
   held.access = access;
+  held.spills = config_.spill != nullptr && on == kNoPin;
   held.table.set_payer(access.payer);
   held.use = {};
   held.num_committed = 0;
@@ -323,6 +326,9 @@ void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, in
     store_.List(block, held.root, parent, content);
   }
   held.num_committed = end;
+  if (held.spills && end == begin + block_size_) {
+    config_.spill->Offer(block, parent, cache.roots().key(held.root), cache.Tokens(block));
+  }
 }
 
 bool BlockManager::TryFork(SequenceId parent_id, SequenceId child_id) {
@@ -338,6 +344,7 @@ bool BlockManager::TryFork(SequenceId parent_id, SequenceId child_id) {
   child.root = parent.root;
   child.num_base_blocks = parent.num_base_blocks;
   child.access = parent.access;
+  child.spills = parent.spills;
   child.use = parent.use;
   child.use.is_first = false;
   child.num_committed = parent.num_committed;
@@ -371,7 +378,7 @@ void BlockManager::ReleaseUnlisted(SequenceId id) {
     const int32_t block = blocks[i];
     if (!store_.cache().IsListed(block)) continue;
     if (store_.pool().refs(block) > 1 || !store_.cache().IsLeaf(block)) break;
-    store_.Unlist(block);
+    store_.Discard(block);
   }
   Release(id);
 }

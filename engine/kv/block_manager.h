@@ -39,6 +39,9 @@ struct BlockManagerConfig {
   // 1: a step is built while the previous step is in flight. Used only with windows.
   int32_t pipeline_depth = 0;
   EvictionPolicy eviction = EvictionPolicy::kReuse;
+  // Is told of each whole block that sequences on no pin commit, and must outlive the manager.
+  // Null: nobody. Only without windows.
+  BlockSpill* spill = nullptr;
 };
 
 // Returns the most blocks of a window that one sequence can need at once.
@@ -237,6 +240,18 @@ class BlockManager {
   // no step in flight writes for them.
   void Reorder(std::span<const SequenceId> ids, std::span<const int32_t> parents);
 
+  // --- Of blocks whose K and V are not computed, but come from elsewhere. No layer has a window.
+
+  // Begins to load: takes blocks for all of `tokens`, which fill whole blocks, but for those that
+  // the cache has under the root of root_key. `id` is that of no sequence; Table(id) has the
+  // blocks. Returns the number of leading blocks that the cache had, whose contents are there
+  // already. Returns -1, and takes nothing, if too few blocks are available.
+  int64_t TryBeginLoad(SequenceId id, std::string_view root_key, std::span<const int32_t> tokens,
+                       TenantCharges::Payer payer);
+  // Ends it: the first `num_loaded` of `tokens` are there, and are made available to sequences. All
+  // blocks are released; those of these tokens stay cached.
+  void EndLoad(SequenceId id, std::span<const int32_t> tokens, int64_t num_loaded);
+
   // --- At any time.
 
   // Returns the number of leading tokens that the prefix cache has, at most tokens.size() - 1.
@@ -342,6 +357,7 @@ class BlockManager {
     // blocks that a shift removed.
     std::vector<int32_t> sources;
     CacheUse use;
+    bool spills = false;  // its whole blocks are offered to config_.spill
   };
   // The record of a sequence that was found last, among those with equal ids modulo kNumFound. Ids
   // are given in ascending order, so those of running sequences seldom collide.

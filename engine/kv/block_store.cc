@@ -8,8 +8,10 @@
 namespace quire::engine {
 
 BlockStore::BlockStore(int32_t num_blocks, int32_t block_size,
-                       std::span<const int32_t> window_blocks, EvictionPolicy policy)
-    : pool_(num_blocks),
+                       std::span<const int32_t> window_blocks, EvictionPolicy policy,
+                       BlockSpill* spill)
+    : spill_(spill),
+      pool_(num_blocks),
       cache_(num_blocks, block_size, PrefixCache::kMaxCompared, policy),
       charges_(num_blocks) {
   for (const int32_t count : window_blocks) windows_.emplace_back(count, num_blocks);
@@ -35,6 +37,7 @@ int32_t BlockStore::Take(Payer payer) {
 int32_t BlockStore::TakeCached() {
   const int32_t block = cache_.Evict(now_ms_);
   if (block < 0) return -1;
+  if (spill_ != nullptr) spill_->Withdraw(block);
   pool_.TakeEvicted(block);
   if (const int32_t next = cache_.LikelyNext(); next >= 0) PrefetchCounts(next);
   for (WindowBlocks& window : windows_) window.Detach(block);
@@ -162,8 +165,14 @@ void BlockStore::List(int32_t block, RootId root, int32_t parent, std::span<cons
 }
 
 void BlockStore::Unlist(int32_t block) {
+  if (spill_ != nullptr) spill_->Withdraw(block);
   cache_.Unlist(block);
   pool_.SetListed(block, false);
+}
+
+void BlockStore::Discard(int32_t block) {
+  if (spill_ != nullptr) spill_->Discard(block);
+  Unlist(block);
 }
 
 void BlockStore::BeginStep(int64_t step, int64_t now_ms) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/kv/block_pool.h"
+#include "engine/kv/block_spill.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/kv/tenant_charges.h"
 #include "engine/kv/window_blocks.h"
@@ -23,9 +24,10 @@ class BlockStore {
  public:
   using Payer = TenantCharges::Payer;
 
-  // `window_blocks`: the number of blocks of each window.
+  // `window_blocks`: the number of blocks of each window. `spill` is told of blocks that are listed
+  // no more, and must outlive the store; may be null.
   BlockStore(int32_t num_blocks, int32_t block_size, std::span<const int32_t> window_blocks = {},
-             EvictionPolicy policy = EvictionPolicy::kReuse);
+             EvictionPolicy policy = EvictionPolicy::kReuse, BlockSpill* spill = nullptr);
 
   const BlockPool& pool() const { return pool_; }
   PrefixCache& cache() { return cache_; }
@@ -95,6 +97,8 @@ class BlockStore {
   // See PrefixCache.
   void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);
   void Unlist(int32_t block);
+  // Like Unlist, of a block whose K and V may be unsound.
+  void Discard(int32_t block);
 
   // A step's number is one more than that of the last submitted step. A step may be built while
   // that one is in flight. `now_ms` is the time for the prefix cache until the next step begins.
@@ -135,6 +139,7 @@ class BlockStore {
   bool in_flight() const { return submitted_ > completed_; }
   Holds& HoldsOf(int64_t step) { return holds_[step & 1]; }
 
+  BlockSpill* const spill_;  // not owned
   BlockPool pool_;
   PrefixCache cache_;
   TenantCharges charges_;
