@@ -19,6 +19,7 @@
 #include "engine/frontend/frontend.h"
 #include "engine/frontend/resume_check.h"
 #include "engine/frontend/worker_pool.h"
+#include "engine/kept_on_disk.h"
 #include "engine/kv/kv_budget.h"
 #include "engine/make_engine.h"
 #include "engine/output/replay.h"
@@ -117,23 +118,15 @@ PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts,
   return config;
 }
 
-// Returns null if the parts have no directory.
-absl::StatusOr<std::unique_ptr<PrefixLog>> OpenPrefixLog(const EngineParts& parts,
-                                                         const EngineConfig& config) {
-  if (parts.directory == nullptr) return nullptr;
-  return PrefixLog::Open(*parts.directory, parts.server_info.model_digest,
-                         {.max_bytes = config.kv_disk_mib << 20,
-                          .vocab_size = static_cast<int32_t>(parts.model->config().vocab_size)});
-}
-
 class EngineImpl final : public SteppedEngine, private PrefixHost {
  public:
-  // `log` may be null; it uses the directory of `parts`.
-  EngineImpl(EngineParts parts, const EngineConfig& config, std::unique_ptr<PrefixLog> log);
+  // `kept` uses the directory of `parts`.
+  EngineImpl(EngineParts parts, const EngineConfig& config, KeptOnDisk kept);
   ~EngineImpl() override;
 
   absl::Status WarmUp() { return loop_.WarmUp(); }
   void Start() {
+    if (disk_ != nullptr) disk_->Start([this] { channel_.Wake(); });
     loop_.Start();
     prefixes_.Start([this] { return sessions_.RunTimers(); });
   }
@@ -179,7 +172,9 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   bool Step() override {
     prefixes_.RunTimers();
     sessions_.RunTimers();
-    return loop_.Step();
+    bool any = loop_.Step();
+    while (disk_ != nullptr && disk_->RunOne()) any = true;
+    return any;
   }
 
  private:
@@ -206,8 +201,13 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   // These run on a frontend thread. Prepare returns the request's lease of the cache.
   absl::StatusOr<CacheLease> Prepare(Request& request, SessionSink* session);
   void PrepareAndAdmit(AdmittedRequest admitted, const std::shared_ptr<SessionSink>& session);
+  // Returns the keys on disk of the blocks of named prefixes.
+  std::vector<BlockKey> NamedBlocks() const;
+  // Returns what the disk has of a prepared request's prompt; null: nothing.
+  std::shared_ptr<const DiskChain> LookUpOnDisk(const Request& request) const;
 
   EngineParts parts_;
+  const std::unique_ptr<DiskTier> disk_;  // null: none
   EngineMetrics metrics_;
   CacheLedger ledger_;
   Frontend frontend_;
@@ -239,9 +239,9 @@ class EngineImpl::Handle final : public SubmittedRequest {
   EngineImpl& engine_;  // not owned
 };
 
-EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config,
-                       std::unique_ptr<PrefixLog> log)
+EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config, KeptOnDisk kept)
     : parts_(std::move(parts)),
+      disk_(std::move(kept.blocks)),
       ledger_(LedgerGroups(parts_.cache, parts_.limits), config.max_pinned_share),
       frontend_(*parts_.tokenizer, parts_.chat_template.get(),
                 {.vocab_size = static_cast<int32_t>(parts_.model->config().vocab_size),
@@ -258,9 +258,11 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config,
       tickets_(config.max_queue),
       prefixes_(
           PrefixConfigOf(parts_, [this](auto ids) { return loop_.charges().ChargedFor(ids); }),
-          frontend_, ledger_, *parts_.clock, *this, std::move(log)),
-      loop_(parts_, config, channel_, running_, metrics_),
-      workers_(std::make_unique<WorkerPool>(config.frontend_threads, config.frontend_queue)) {}
+          frontend_, ledger_, *parts_.clock, *this, std::move(kept.prefixes)),
+      loop_(parts_, config, disk_.get(), channel_, running_, metrics_),
+      workers_(std::make_unique<WorkerPool>(config.frontend_threads, config.frontend_queue)) {
+  if (disk_ != nullptr) disk_->set_named([this] { return NamedBlocks(); });
+}
 
 EngineImpl::~EngineImpl() {
   tickets_.StartDrain();
@@ -270,6 +272,7 @@ EngineImpl::~EngineImpl() {
   // So the step thread must stop later.
   workers_.reset();
   loop_.Stop();
+  if (disk_ != nullptr) disk_->Stop();  // its thread uses the channel
 }
 
 absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
@@ -444,12 +447,44 @@ void EngineImpl::PrepareAndAdmit(AdmittedRequest admitted,
     }
     if (request->params.resume) metrics_.NoteResume(status);
   }
-  if (status.ok()) return channel_.Admit(std::move(admitted));
+  if (status.ok()) {
+    admitted.on_disk = LookUpOnDisk(*request);
+    return channel_.Admit(std::move(admitted));
+  }
   admitted.ticket.Release();
   admitted.charge.Settle(0);
   running_.Erase(*request);
   const Timings timings = {.queue = parts_.clock->Now() - request->arrival};
   request->sink->Finish(status, {.timings = timings});
+}
+
+std::vector<BlockKey> EngineImpl::NamedBlocks() const {
+  std::vector<BlockKey> all;
+  for (const PrefixRegistry::Known& known : prefixes_.AllKnown()) {
+    Request request;  // that computes the prefix
+    request.params.sched.tenant = known.tenant;
+    request.params.cache.salt = known.salt;
+    const TokenIds& ids = known.content->ids;
+    const std::vector<BlockKey> keys =
+        disk_->KeysOf(RootKeyOf(parts_.model_info.name, disk_->epoch(), request), ids,
+                      ids.size() / static_cast<size_t>(parts_.limits.block_size));
+    all.insert(all.end(), keys.begin() + 1, keys.end());
+  }
+  return all;
+}
+
+std::shared_ptr<const DiskChain> EngineImpl::LookUpOnDisk(const Request& request) const {
+  const GenerateParams& params = request.params;
+  // What follows a named prefix is not kept. Logprobs of the prompt want every row computed.
+  const bool reads = request.prefix == nullptr && !params.cache.bypass_read &&
+                     !params.output.prompt_logprobs.has_value();
+  if (disk_ == nullptr || !reads) return nullptr;
+  std::span<const int32_t> tokens = request.prompt_ids;
+  if (const CacheWindow& window = request.cache_window; window.on()) {
+    tokens = tokens.first(std::min<size_t>(tokens.size(), window.capacity()));
+  }
+  const uint64_t epoch = disk_->epoch();
+  return disk_->LookUp(RootKeyOf(parts_.model_info.name, epoch, request), epoch, tokens);
 }
 
 absl::Status EngineImpl::Abort(std::string_view request_id, std::optional<std::string_view> owner) {
@@ -518,6 +553,7 @@ Stats EngineImpl::stats() const {
                        .outputs = metrics_.kept_outputs.value(),
                        .scores = metrics_.kept_scores.value(),
                        .tenants = metrics_.kept_tenants.value()}};
+  if (disk_ != nullptr) stats.disk = disk_->stats();
   for (size_t i = 0; i < stats.followers.size(); ++i) {
     stats.followers[i] = metrics_.followers[i].value();
   }
@@ -569,8 +605,8 @@ void EngineImpl::FailAll(const absl::Status& status) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(EngineParts parts, const EngineConfig& config) {
-  ASSIGN_OR_RETURN(auto log, OpenPrefixLog(parts, config));
-  auto engine = std::make_unique<EngineImpl>(std::move(parts), config, std::move(log));
+  ASSIGN_OR_RETURN(KeptOnDisk kept, OpenKept(parts, config));
+  auto engine = std::make_unique<EngineImpl>(std::move(parts), config, std::move(kept));
   RETURN_IF_ERROR(engine->WarmUp());
   engine->Start();
   return engine;
@@ -579,8 +615,8 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(EngineParts parts, const Engi
 absl::StatusOr<std::unique_ptr<SteppedEngine>> MakeSteppedEngine(EngineParts parts,
                                                                  EngineConfig config) {
   config.frontend_threads = 0;
-  ASSIGN_OR_RETURN(auto log, OpenPrefixLog(parts, config));
-  auto engine = std::make_unique<EngineImpl>(std::move(parts), config, std::move(log));
+  ASSIGN_OR_RETURN(KeptOnDisk kept, OpenKept(parts, config));
+  auto engine = std::make_unique<EngineImpl>(std::move(parts), config, std::move(kept));
   RETURN_IF_ERROR(engine->WarmUp());
   return engine;
 }

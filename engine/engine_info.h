@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 
+#include "engine/request/disk_stats.h"
 #include "engine/request/follow_end.h"
 #include "engine/request/session_counts.h"
 
@@ -53,7 +54,8 @@ struct EngineConfig {
   // A directory in which named prefixes outlive the engine; see files/state_directory.h. Empty:
   // they end with it.
   std::string kv_disk_dir;
-  int64_t kv_disk_mib = 1024;  // the most MiB of named prefixes in kv_disk_dir
+  int64_t kv_disk_mib = 0;         // the most MiB of the cache's K and V in kv_disk_dir; 0: none
+  int64_t prefix_disk_mib = 1024;  // the most MiB of named prefixes in kv_disk_dir
   int64_t max_prompt_bytes = 4 << 20;
   int32_t frontend_threads = 2;
   int32_t frontend_queue = 256;
@@ -173,6 +175,7 @@ struct Stats {
   // Roots of the prefix cache that sequences or cached blocks use; see engine/kv/cache_roots.h.
   int64_t cache_roots = 0;
   Kept kept;
+  DiskStats disk;
 };
 
 // The present work of the engine's threads, read without waiting for any of them.

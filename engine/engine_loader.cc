@@ -243,6 +243,11 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrFormat("weights: want packed or mapped, got \"%s\"", config.weights));
   }
+  if (config.kv_disk_mib > 0 && config.kv_disk_dir.empty()) {
+    return absl::InvalidArgumentError(
+        "kv_disk_mib: want a directory for the K and V as well: name it with --kv_disk_dir, or "
+        "leave kv_disk_mib out");
+  }
   EngineParts parts;
   if (!config.kv_disk_dir.empty()) {
     ASSIGN_OR_RETURN(parts.directory, files::StateDirectory::Open(config.kv_disk_dir));

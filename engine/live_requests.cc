@@ -1,5 +1,6 @@
 #include "engine/live_requests.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/output/replay.h"
@@ -48,6 +49,9 @@ void LiveRequests::NoteScheduled(const Sequence& sequence, absl::Time now) {
   live.ticket.Release();
   live.summary.usage.cached_tokens = sequence.num_cached;
   live.summary.usage.prefix_tokens = sequence.num_prefix;
+  // They may have been evicted since.
+  live.summary.usage.disk_tokens =
+      std::max<int64_t>(0, std::min(sequence.num_cached, live.disk_end) - live.disk_begin);
   if (sequence.num_prefix > 0) {
     PrefixContent::Use& use = live.request->prefix->use;
     use.last_hit_ns.store(absl::ToUnixNanos(now), std::memory_order_relaxed);

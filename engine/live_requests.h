@@ -35,7 +35,10 @@ struct LiveRequest {
   absl::Time first_token = absl::InfinitePast();
   absl::Time last_token = absl::InfinitePast();
   int64_t prompt_logprobs_sent = 0;  // the last prompt position that was sent
-  absl::Status status;               // the error that ended the request early
+  // The tokens of the prompt that were read from disk for it.
+  int64_t disk_begin = 0;
+  int64_t disk_end = 0;
+  absl::Status status;  // the error that ended the request early
 };
 
 // To be used only on the step thread.

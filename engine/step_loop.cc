@@ -29,6 +29,13 @@ constexpr int64_t kFlushedPerStep = 512;
 constexpr int32_t kMappedPerStep = 256;
 constexpr absl::Duration kMapAge = absl::Milliseconds(250);
 
+BlockManagerConfig BlocksOf(const EngineParts& parts, DiskTier* disk) {
+  BlockManagerConfig config = BlockConfigFor(parts.cache.groups(), parts.limits.block_size,
+                                             parts.limits.max_tokens, parts.limits.pipeline_depth);
+  config.spill = disk == nullptr ? nullptr : &disk->spill();
+  return config;
+}
+
 absl::Status EndStatus(EndCause cause) {
   switch (cause) {
     case EndCause::kFinished:
@@ -49,16 +56,17 @@ absl::Status EndStatus(EndCause cause) {
 
 }  // namespace
 
-StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, StepChannel& channel,
-                   RunningRequests& running, EngineMetrics& metrics)
+StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, DiskTier* disk,
+                   StepChannel& channel, RunningRequests& running, EngineMetrics& metrics)
     : parts_(parts),
       channel_(channel),
       running_(running),
       metrics_(metrics),
+      disk_(disk),
       on_device_lost_(config.on_device_lost),
-      blocks_(BlockConfigFor(parts.cache.groups(), parts.limits.block_size, parts.limits.max_tokens,
-                             parts.limits.pipeline_depth)),
+      blocks_(BlocksOf(parts, disk)),
       scheduler_({.model = parts.model_info.name,
+                  .cache_epoch = disk == nullptr ? 0 : disk->epoch(),
                   .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
                   .max_num_batched_tokens = static_cast<int32_t>(parts.limits.max_tokens),
                   .prefill_limit = [this](int32_t decodes) { return pacer_.limit(decodes); },
@@ -71,7 +79,9 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, StepChannel& 
       pacer_(config.max_step_time, static_cast<int32_t>(parts.limits.max_tokens)),
       runner_(*parts.backend, *parts.model, parts.cache, parts.limits, blocks_),
       output_(*parts.tokenizer),
-      live_(metrics) {}
+      live_(metrics) {
+  if (disk != nullptr) fetches_.emplace(*disk, blocks_);
+}
 
 void StepLoop::Start() {
   thread_ = std::thread([this] { Run(); });
@@ -100,7 +110,10 @@ absl::Status StepLoop::WarmUp() {
 void StepLoop::Run() {
   while (!stopping_.load(std::memory_order_acquire)) {
     if (Step()) continue;
-    channel_.WaitForWork(std::min(kIdleWait, scheduler_.NextWakeup() - parts_.clock->Now()));
+    const absl::Time now = parts_.clock->Now();
+    absl::Time next = scheduler_.NextWakeup();
+    if (fetches_) next = std::min(next, fetches_->NextWakeup(now));
+    channel_.WaitForWork(std::min(kIdleWait, next - now));
   }
 }
 
@@ -121,6 +134,7 @@ bool StepLoop::Step() {
   metrics_.step_sequences.Set(0);
   metrics_.step_tokens.Set(0);
   TakeCommands(parts_.clock->Now());
+  if (fetches_) TakeFromDisk(parts_.clock->Now());
   FlushSome();
   if (!map_commands_.empty()) DrawSome();
   const absl::Time now = parts_.clock->Now();
@@ -154,10 +168,11 @@ void StepLoop::Take(AdmittedRequest admitted, absl::Time now) {
   if (const absl::Status status = CheckDeadline(*admitted.request, now); !status.ok()) {
     return Refuse(std::move(admitted), status, now);
   }
+  std::shared_ptr<const DiskChain> on_disk = std::move(admitted.on_disk);
   LiveRequest& live = live_.Add(std::move(admitted));
   const std::shared_ptr<Request> request = live.request;
   output_.Add(live.first_id, request);
-  Schedule(live);
+  if (!WaitsForDisk(live, std::move(on_disk), now)) Schedule(live);
   live_.NoteAdmitted(live);
   live_.Emit();
   if (live.num_left == 0) return FinishRequest(live, now);  // each sample had ended
@@ -213,6 +228,30 @@ void StepLoop::Refuse(AdmittedRequest admitted, const absl::Status& status, absl
   request->sink->Finish(status, {.timings = {.queue = now - request->arrival}});
 }
 
+bool StepLoop::WaitsForDisk(const LiveRequest& live, std::shared_ptr<const DiskChain> on_disk,
+                            absl::Time now) {
+  if (!fetches_) return false;
+  if (live.request->prefix != nullptr) return fetches_->TryWaitForPrefix(live.request);
+  if (on_disk == nullptr || on_disk->epoch != scheduler_.cache_epoch()) return false;
+  const auto& samples = live.request->replayed;
+  const bool have_ended = std::ranges::all_of(
+      samples, [](const std::shared_ptr<ReplayedSample>& sample) { return sample->has_ended(); });
+  if (!samples.empty() && have_ended) return false;
+  return fetches_->TryWait(
+      live.request, RootKeyOf(parts_.model_info.name, scheduler_.cache_epoch(), *live.request),
+      std::move(on_disk), now);
+}
+
+void StepLoop::TakeFromDisk(absl::Time now) {
+  for (const DiskFetches::Released& released : fetches_->Advance(now)) {
+    LiveRequest& live = *live_.Find(*released.request);
+    live.disk_begin = released.begin;
+    live.disk_end = released.end;
+    Schedule(live);
+    if (live.request->cancelled.load(std::memory_order_acquire)) Reconsider(live, now);
+  }
+}
+
 void StepLoop::Schedule(const LiveRequest& live) {
   const Request& request = *live.request;
   const auto new_sequence = [&](int32_t index) {
@@ -236,6 +275,7 @@ void StepLoop::Schedule(const LiveRequest& live) {
 
 void StepLoop::Take(FlushCommand flush, absl::Time) {
   scheduler_.ForgetCached();
+  if (disk_ != nullptr) disk_->Forget(scheduler_.cache_epoch());
   int64_t num_left = blocks_.stats().num_cached;
   for (const Flush& earlier : flushes_) num_left -= earlier.num_left;
   flushes_.push_back({.command = std::move(flush), .num_left = std::max(num_left, int64_t{0})});
@@ -290,10 +330,19 @@ void StepLoop::FlushSome() {
   Completion<int64_t> done = std::move(flush.command.done);
   const int64_t total = flush.num_freed;
   flushes_.pop_front();  // releases the command's place before the sender gets the answer
-  std::move(done)(total);
+  if (disk_ == nullptr) return std::move(done)(total);
+  disk_->Flush([done = std::move(done), total](const absl::Status& status) mutable {
+    if (status.ok()) return std::move(done)(total);
+    std::move(done)(absl::UnavailableError(absl::StrCat(
+        "kv_disk_dir: what it holds is forgotten, but may be found again after a restart: ",
+        status.message())));
+  });
 }
 
 void StepLoop::Reconsider(const LiveRequest& live, absl::Time now) {
+  // The scheduler ends what is cancelled.
+  const bool is_cancelled = live.request->cancelled.load(std::memory_order_acquire);
+  if (is_cancelled && fetches_ && fetches_->StopWaiting(*live.request)) Schedule(live);
   for (int32_t k = 0; k < live.request->params.sampling.num_samples(); ++k) {
     scheduler_.Reconsider(live.first_id + k, now);
   }
@@ -435,7 +484,9 @@ void StepLoop::UpdateMetrics() {
   metrics_.num_running.Set(scheduler.num_running);
   // scheduler.num_waiting counts a request that has not started as one sequence. These requests
   // are subtracted, because Stats::num_waiting counts them already, by their admission tickets.
-  metrics_.num_preempted.Set(std::max<int64_t>(0, scheduler.num_waiting - live_.num_unstarted()));
+  const int64_t num_unscheduled = fetches_ ? fetches_->num_waiting() : 0;
+  metrics_.num_preempted.Set(
+      std::max<int64_t>(0, scheduler.num_waiting + num_unscheduled - live_.num_unstarted()));
   metrics_.blocks_free.Set(blocks.num_free);
   metrics_.blocks_cached.Set(blocks.num_cached);
   metrics_.blocks_held.Set(blocks.num_held);

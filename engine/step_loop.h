@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -16,6 +17,8 @@
 
 #include "engine/admission/running_requests.h"
 #include "engine/admission/step_channel.h"
+#include "engine/disk/disk_tier.h"
+#include "engine/disk_fetches.h"
 #include "engine/engine_loader.h"
 #include "engine/engine_metrics.h"
 #include "engine/kv/block_manager.h"
@@ -30,8 +33,8 @@ namespace quire::engine {
 
 class StepLoop {
  public:
-  // All arguments but `config` must outlive the loop.
-  StepLoop(EngineParts& parts, const EngineConfig& config, StepChannel& channel,
+  // All arguments but `config` must outlive the loop. `disk` may be null.
+  StepLoop(EngineParts& parts, const EngineConfig& config, DiskTier* disk, StepChannel& channel,
            RunningRequests& running, EngineMetrics& metrics);
   ~StepLoop() { Stop(); }
 
@@ -83,6 +86,11 @@ class StepLoop {
   absl::Status CheckDeadline(const Request& request, absl::Time now);
   // Ends a request that the scheduler never had.
   void Refuse(AdmittedRequest admitted, const absl::Status& status, absl::Time now);
+  // Returns true if the request is to wait for blocks from disk.
+  bool WaitsForDisk(const LiveRequest& live, std::shared_ptr<const DiskChain> on_disk,
+                    absl::Time now);
+  // Schedules the requests that wait no longer.
+  void TakeFromDisk(absl::Time now);
   // Gives the scheduler the samples of a new request that have not ended.
   void Schedule(const LiveRequest& live);
   void Reconsider(const LiveRequest& live, absl::Time now);
@@ -123,6 +131,7 @@ class StepLoop {
   StepChannel& channel_;
   RunningRequests& running_;
   EngineMetrics& metrics_;
+  DiskTier* const disk_;  // null: none
   const std::function<void()> on_device_lost_;
 
   std::atomic<bool> stopping_ = false;
@@ -130,6 +139,7 @@ class StepLoop {
 
   // Step thread only.
   BlockManager blocks_;
+  std::optional<DiskFetches> fetches_;  // nothing: there is no disk
   Scheduler scheduler_;
   PrefillPacer pacer_;
   Runner runner_;

@@ -24,6 +24,7 @@
 namespace quire::engine {
 
 class StepChannel;
+struct DiskChain;  // engine/disk/disk_tier.h
 
 // A place among the commands that are not complete yet. Its destructor releases the place.
 // Move-only.
@@ -46,6 +47,7 @@ struct AdmittedRequest {
   AdmissionTicket ticket;
   TenantCharge charge = {};
   CacheLease lease = {};
+  std::shared_ptr<const DiskChain> on_disk = {};  // of the prompt; null: nothing
 };
 
 // Makes the prefix cache forget its contents. The answer is the number of blocks freed.

@@ -28,6 +28,7 @@ struct Usage {
   int64_t completion_tokens = 0;  // generated in all samples, or scored in all continuations
   int64_t cached_tokens = 0;      // prompt tokens taken from the cache, not computed
   int64_t prefix_tokens = 0;      // those of cached_tokens that came from the named prefix
+  int64_t disk_tokens = 0;        // those of cached_tokens that were read from disk for the request
   int64_t recomputed_tokens = 0;  // tokens computed again after preemptions
   int64_t num_preemptions = 0;
   int64_t block_copies = 0;    // blocks copied because beams had shared them
@@ -46,6 +47,7 @@ inline Usage& Usage::operator+=(const Usage& other) {
   completion_tokens += other.completion_tokens;
   cached_tokens += other.cached_tokens;
   prefix_tokens += other.prefix_tokens;
+  disk_tokens += other.disk_tokens;
   recomputed_tokens += other.recomputed_tokens;
   num_preemptions += other.num_preemptions;
   block_copies += other.block_copies;

@@ -26,11 +26,19 @@ void ReserveTokens(Sequence& sequence) {
 
 }  // namespace
 
+std::string RootKeyOf(std::string_view model, uint64_t cache_epoch, const Request& request) {
+  const GenerateParams& params = request.params;
+  return absl::StrCat(cache_epoch, ":",
+                      CacheRootKey(model, /*adapter=*/"", params.sched.tenant, params.cache.part,
+                                   params.cache.salt, PinOf(request)));
+}
+
 Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
     : config_(config),
       blocks_(blocks),
       waiting_(std::make_unique<Waiting>(shares_, config.stalled_stream_timeout)),
       flights_(std::make_unique<Flights>(*waiting_, blocks, config.least_followed_blocks)),
+      cache_epoch_(config.cache_epoch),
       starts_to_oldest_(config.starts_per_oldest) {
   QUIRE_CHECK(config.max_num_seqs > 0 && config.max_num_batched_tokens > 0 &&
               config.max_logit_rows > 0 && config.starts_per_oldest > 0 &&
@@ -58,7 +66,7 @@ std::shared_ptr<Scheduler::Group> Scheduler::NewGroup(const std::shared_ptr<Requ
   group->request = request;
   const GenerateParams& params = request->params;
   group->on = PinOf(*request);
-  group->root_key = RootKeyOf(*request);
+  group->root_key = RootKeyOf(config_.model, cache_epoch_, *request);
   group->tenant = shares_.Enter(params.sched.tenant, params.limits.share);
   group->payer = blocks_.charges().Acquire(params.sched.tenant);
   group->max_blocks = params.limits.max_blocks;
@@ -81,17 +89,11 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   no_start_until_ = 0;
 }
 
-std::string Scheduler::RootKeyOf(const Request& request) const {
-  const GenerateParams& params = request.params;
-  return absl::StrCat(cache_epoch_, ":",
-                      CacheRootKey(config_.model, /*adapter=*/"", params.sched.tenant,
-                                   params.cache.part, params.cache.salt, PinOf(request)));
-}
-
 int64_t Scheduler::NumUncached(const Request& request) {
   const int64_t num_tokens = std::ssize(request.prompt_ids);
   if (request.params.cache.bypass_read) return num_tokens;
-  return num_tokens - blocks_.NumCached(RootKeyOf(request), request.prompt_ids, PinOf(request));
+  return num_tokens - blocks_.NumCached(RootKeyOf(config_.model, cache_epoch_, request),
+                                        request.prompt_ids, PinOf(request));
 }
 
 int64_t Scheduler::NumPromptTokensLeft() const {

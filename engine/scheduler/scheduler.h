@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -27,7 +28,8 @@ namespace quire::engine {
 enum class VictimChoice : uint8_t { kCheapest, kYoungest };
 
 struct SchedulerConfig {
-  std::string model;  // the first part of every cache root's key
+  std::string model;         // a part of every cache root's key
+  uint64_t cache_epoch = 0;  // the first part, until ForgetCached
   int32_t max_num_seqs = 0;
   int32_t max_num_batched_tokens = 0;  // at least max_num_seqs
   // Returns the most prompt tokens, at least 1, of a step with `num_decodes` decodes. Called for
@@ -103,6 +105,9 @@ struct SchedulerStats {
 // is passed in this way at most kMostPasses times.
 inline constexpr absl::Duration kTogether = absl::Milliseconds(100);
 inline constexpr int32_t kMostPasses = 8;
+
+// Returns the key of the cache's root under which a request finds and lists its blocks.
+std::string RootKeyOf(std::string_view model, uint64_t cache_epoch, const Request& request);
 
 // Implements continuous batching (Orca, OSDI 2022) with chunked prefill (Sarathi-Serve,
 // arXiv:2403.02310). Decodes are planned first, oldest first, so a long prompt cannot stall them.
@@ -203,6 +208,7 @@ class Scheduler {
   // Sequences added from now on find no cached block of earlier sequences. The blocks of earlier
   // sequences stay in the cache until they are evicted or freed.
   void ForgetCached() { ++cache_epoch_; }
+  uint64_t cache_epoch() const { return cache_epoch_; }
   // Ends the pin of a named prefix. Sequences that run on it keep its blocks.
   void Unpin(PinId pin);
 
@@ -285,7 +291,6 @@ class Scheduler {
   State* ShortestTogether(State& first, absl::Time now);
   void FindTogether(const State& first);
   int64_t NumUncached(State& state);
-  std::string RootKeyOf(const Request& request) const;
   bool TryStart(State& state, absl::Time now);
   bool StartBlocks(State& state, BlockManager::StartResult* start);
   void MakeBeams(State& state);
@@ -332,7 +337,7 @@ class Scheduler {
   std::vector<State*> scratch_;
   std::vector<State*> together_;  // candidates in the order of their turns; the shortest starts
   uint64_t next_order_ = 0;
-  uint64_t cache_epoch_ = 0;        // part of every root key
+  uint64_t cache_epoch_;            // part of every root key
   int64_t step_ = 0;                // the step planned last
   int64_t num_schedules_ = 0;       // number of calls of Schedule
   int32_t num_places_ = 0;          // places of max_num_seqs that running sequences take

@@ -211,10 +211,11 @@ absl::Status PrefixLog::Save(const SavedPrefix& prefix) {
   const std::string record = Encode(prefix, /*with_content=*/is_new);
   const int64_t bytes = files::RecordLog::BytesOf(record.size());
   if (is_new && used_bytes_ + bytes > limits_.max_bytes) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "kv_disk_mib: the prefix takes %d bytes of the disk, others take %d, and %d are allowed: "
-        "delete some, or raise it",
-        bytes, used_bytes_, limits_.max_bytes));
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("prefix_disk_mib: the prefix takes %d bytes of the disk, others take %d, "
+                        "and %d are allowed: "
+                        "delete some, or raise it",
+                        bytes, used_bytes_, limits_.max_bytes));
   }
   RETURN_IF_ERROR(log_->Append(record));
   if (is_new) NoteSize(prefix.pin, bytes);

@@ -294,6 +294,16 @@ PrefixInfo PrefixRegistry::InfoOf(const PrefixRecord& record, bool for_owner) co
   return info;
 }
 
+std::vector<PrefixRegistry::Known> PrefixRegistry::AllKnown() const {
+  std::vector<Known> all;
+  base::MutexLock lock(mu_);
+  for (const auto& [pin, record] : records_) {
+    if (record->content == nullptr) continue;
+    all.push_back({.tenant = record->tenant, .salt = record->salt, .content = record->content});
+  }
+  return all;
+}
+
 absl::StatusOr<PrefixInfo> PrefixRegistry::Get(const PrefixCaller& caller,
                                                std::string_view name) const {
   base::MutexLock lock(mu_);

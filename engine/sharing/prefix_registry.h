@@ -104,6 +104,14 @@ class PrefixRegistry final : public NamedPrefixes {
   // Ends what is past its end, and writes the log. Returns the time of the next timer.
   absl::Time RunTimers();
 
+  // What is known of each prefix that is tokenized.
+  struct Known {
+    std::string tenant;
+    std::string salt;
+    std::shared_ptr<const PrefixContent> content;
+  };
+  std::vector<Known> AllKnown() const;
+
   absl::StatusOr<std::string> Create(PrefixParams params, Done done) override;
   absl::StatusOr<PrefixInfo> Get(const PrefixCaller& caller, std::string_view name) const override;
   absl::StatusOr<Page> List(const PrefixCaller& caller, std::optional<std::string> tenant,

@@ -23,7 +23,7 @@ ROUNDS = int(os.environ.get("QUIRE_RESTART_ROUNDS", 3))
 NUM_CALLERS = 3
 MOST_PREFIXES = 40
 GREEDY = dict(temperature=0, max_tokens=8, ignore_eos=True, token_ids=True)
-FLAGS = ("--kv_disk_mib", "64", "--max_pinned_share", "0.9")
+FLAGS = ("--prefix_disk_mib", "64", "--max_pinned_share", "0.9")
 
 
 def content_of(number: int):

@@ -255,6 +255,19 @@ def prefix_log_seeds():
     yield "life", b"\n".join((number(1, 5), number(2, 7) + fields + contents["text"], number(3, 7) + fields, number(4, 7)))
 
 
+def segment_seeds():
+    """Changes of a segment with two blocks: 0, a length, and then places and what changes there; or 1 and a table."""
+    whole = 8192 + 4096 + 144  # bytes; the header, the table, and the second record at its page
+    changes = {"none": (), "header": ((3, 1),), "entry": ((4096 + 20, 1),), "second_entry": ((4096 + 128 + 60, 255),),
+               "record": ((8192 + 100, 16),), "second_record": ((8192 + 4096 + 3, 16),)}
+    for name, change in changes.items():
+        yield name, struct.pack(">BH", 0, whole) + b"".join(struct.pack(">HB", *one) for one in change)
+    for length in (0, 4096, 4096 + 130, 8192 + 10, whole - 1):
+        yield f"first_{length}", struct.pack(">BH", 0, length)
+    yield "table", b"\1" + b"kv-entry" + struct.pack("<Q", 32) + bytes(range(120))
+    yield "huge_key", b"\1" + b"kv-entry" + b"\xff" * 120
+
+
 def write(target, seeds):
     folder = HERE / target
     folder.mkdir(exist_ok=True)
@@ -279,6 +292,7 @@ def main():
     write("request_fuzz", request_seeds())
     write("engine_fuzz", engine_seeds())
     write("prefix_log_fuzz", prefix_log_seeds())
+    write("segment_fuzz", segment_seeds())
     link("tokenizer_json_fuzz", "../../text/tokenizer/testdata",
          ("byte_level", "metaspace", "punctuation_nfc", "sentencepiece", "split_pattern", "unigram"))
 

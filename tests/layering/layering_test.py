@@ -23,7 +23,7 @@ import re
 import sys
 
 ORDER = {
-    "engine": ["request", "kv", "frontend", "admission", "sharing", "scheduler", "batch", "model", "runner",
+    "engine": ["request", "kv", "disk", "frontend", "admission", "sharing", "scheduler", "batch", "model", "runner",
                "output"],
     "server": ["identity", "config", "door", "call", "gpu", "health", "http", "grpc"],
     "text": ["tokenizer", "jinja"],

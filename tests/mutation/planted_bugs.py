@@ -234,6 +234,50 @@ bug("CrcUnchecked", "a damaged record is read", "if (Checksum(bytes, bytes_) != 
 bug("RecordAnywhere", "a record is read at another place", "static_cast<XXH64_hash_t>(place)", "static_cast<XXH64_hash_t>(BUG ? 0 : place)")
 drop("BrokenLogGoesOn", "records follow one that was written in part", "if (!written.ok()) is_broken_ = true;")
 bug("AnyLog", "a log of another identity is read", "if (bytes != identity_) {", "if (!BUG && bytes != identity_) {")
+bug, drop = source("engine/disk/block_key.cc", "disk_engine_test:DiskEngineTest.*")
+drop("KeyWithoutRoot", "tenants share blocks on disk", "sum.AddSized(root_key);")
+drop("KeyWithoutTokens", "a block is found by its parent alone", "sum.Add(std::as_bytes(tokens));")
+bug, drop = source("engine/kept_on_disk.cc", "disk_engine_test:DiskEngineTest.*")
+bug("KeyWithoutNumerics", "blocks of another arithmetic are read", 'server.answer_numerics, ";", server.backend',
+    'BUG ? "" : server.answer_numerics, ";", server.backend')
+bug, drop = source("engine/disk/segment_file.cc", "disk_test:SegmentStoreTest.*")
+bug("SumUnchecked", "a damaged block is read", "return SumOf(entry.slot, record) == entry.sum;",
+    "return BUG || SumOf(entry.slot, record) == entry.sum;")
+bug("EntryUnchecked", "a damaged entry is read", "return bytes.starts_with(wanted);", "return BUG || bytes.starts_with(wanted);")
+bug("SegmentAnywhere", "a segment under another number is read", "const uint64_t place[2] = {id_,", "const uint64_t place[2] = {BUG ? 0 : id_,")
+bug("AnySegment", "a foreign segment is read", "if (header != wanted) {", "if (!BUG && header != wanted) {")
+bug("ClearedSlotComesBack", "an erased block is there after a restart", "none[0] = std::byte{1};",
+    "none[0] = std::byte{1};\n  if (BUG) return absl::OkStatus();")
+bug, drop = source("engine/disk/segment_store.cc", "disk_test:SegmentStoreTest.*")
+bug("GcDropsRead", "blocks that are used are removed with the oldest", "is_kept = (it->second.was_read", "is_kept = ((!BUG && it->second.was_read)")
+bug("GcDropsNamed", "blocks of named prefixes are removed with the oldest", "|| named.contains(key))", "|| (!BUG && named.contains(key)))")
+bug("GcKeepsAll", "a removed segment is written again whole", "&& num_left > 0 &&", "&& (BUG || num_left > 0) &&")
+bug("DiskUnbounded", "segments fill the disk", "if (std::ssize(segments_) > max_segments_) RETURN_IF_ERROR(DropOldest());",
+    "if (!BUG && std::ssize(segments_) > max_segments_) RETURN_IF_ERROR(DropOldest());")
+bug("EpochUnwritten", "what was flushed comes back", "absl::Status status = WriteStoreFile();",
+    "absl::Status status = BUG ? absl::OkStatus() : WriteStoreFile();", "disk_test:SegmentStoreTest.*")
+bug, drop = source("engine/disk/spill_queue.cc", "disk_test:SpillQueueTest.*")
+drop("WithdrawnIsCopied", "a block is copied after it got other contents",
+     "tickets_[static_cast<size_t>(block)] = kNoTicket;\n  while")
+bug("OrphansOffered", "a block is offered whose parent's key is not known", "(parent >= 0 && parents == kNoTicket)",
+    "(!BUG && parent >= 0 && parents == kNoTicket)")
+bug, drop = source("engine/disk/disk_tier.cc", "disk_engine_test")
+bug("HangHoldsRequests", "requests wait for a disk that hangs", "return disk_.busy_for() < config_.slow &&",
+    "return (BUG || disk_.busy_for() < config_.slow) &&")
+drop("ErrorsGoOn", "a disk that failed is used at once again",
+     "paused_until_ns_.store(absl::ToUnixNanos(config_.clock->Now() + config_.pause),\n                         std::memory_order_relaxed);")
+bug, drop = source("engine/disk_fetches.cc", "disk_engine_test:DiskEngineTest.*")
+bug("FetchLost", "nobody is told that a fetch has ended", "if (event.is_last || !fetch->is_wanted) End(event.fetch);",
+    "if (!BUG && (event.is_last || !fetch->is_wanted)) End(event.fetch);")
+bug("SharedBlockWritten", "a block that others computed meanwhile is overwritten",
+    "std::min(num_cached - fetch.next, num_blocks), -1);", "BUG ? 0 : std::min(num_cached - fetch.next, num_blocks), -1);")
+bug, drop = source("engine/kv/block_store.cc", "kv_test:LoadsTest.*")
+bug("EvictedStaysOffered", "an evicted block is still written to disk", "if (spill_ != nullptr) spill_->Withdraw(block);\n  pool_.TakeEvicted(block);",
+    "if (!BUG && spill_ != nullptr) spill_->Withdraw(block);\n  pool_.TakeEvicted(block);")
+bug("UnsoundKept", "unsound blocks stay on disk", "if (spill_ != nullptr) spill_->Discard(block);", "if (!BUG && spill_ != nullptr) spill_->Discard(block);")
+bug, drop = source("engine/kv/block_manager.cc", "kv_test:LoadsTest.*")
+bug("PinnedTreesOffered", "what follows a prefix is written as if it followed nothing", "config_.spill != nullptr && on == kNoPin;",
+    "config_.spill != nullptr && (BUG || on == kNoPin);")
 bug, drop = source("files/state_directory.cc", "state_files_test")
 bug("NoLock", "two servers share a directory", "if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {",
     "if (!BUG && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {")
@@ -438,8 +482,8 @@ drop("l05", "scores are kept for ever, and found by a later request", "scores_.R
 bug("l23", "a flush frees all blocks in one step", "std::min(flush.num_left, kFlushedPerStep)",
     "std::min(flush.num_left, kFlushedPerStep * (BUG ? 1000 : 1))")
 drop("l24", "after a flush, what was computed before is still found", "scheduler_.ForgetCached();")
-bug("l11", "what waits counts twice", "scheduler.num_waiting - live_.num_unstarted()",
-    "scheduler.num_waiting - (BUG ? 0 : live_.num_unstarted())")
+bug("l11", "what waits counts twice", "num_unscheduled - live_.num_unstarted()",
+    "num_unscheduled - (BUG ? 0 : live_.num_unstarted())")
 bug("l12", "the pacer's limit never reaches the scheduler", "pacer_.limit(", "BUG ? 1 << 20 : pacer_.limit(",
     "pacing_test")
 drop("l13", "the other samples go on when one cannot be drawn",

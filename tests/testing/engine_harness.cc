@@ -31,6 +31,7 @@ engine::EngineConfig ConfigFor(const HarnessOptions& options) {
           .max_queue = options.max_queue,
           .kv_disk_dir = options.kv_disk_dir,
           .kv_disk_mib = options.kv_disk_mib,
+          .prefix_disk_mib = options.prefix_disk_mib,
           .stalled_stream_timeout = options.stalled_stream_timeout};
 }
 
@@ -61,7 +62,7 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
     parts.directory = *files::StateDirectory::Open(options.kv_disk_dir);
   }
   parts.server_info.model_digest = options.model_digest;
-  parts.server_info.answer_numerics = "numerics";
+  parts.server_info.answer_numerics = options.numerics;
   parts.clock = options.clock;
   return parts;
 }

@@ -46,9 +46,11 @@ struct HarnessOptions {
   int32_t max_draft_tokens = 0;
   std::optional<int32_t> pipeline_depth = std::nullopt;  // absent: the backend's
   bool warms_up_every_size = false;
-  std::string kv_disk_dir;   // EngineConfig::kv_disk_dir
-  int64_t kv_disk_mib = 16;  // EngineConfig::kv_disk_mib
+  std::string kv_disk_dir;  // EngineConfig::kv_disk_dir
+  int64_t kv_disk_mib = 0;  // EngineConfig::kv_disk_mib
+  int64_t prefix_disk_mib = 16;
   std::string model_digest = "digest";
+  std::string numerics = "numerics";
   const base::Clock* clock = &base::SteadyClock();
   // Called in each Forward of the fake model, including the warm-up's.
   std::function<void(const engine::ModelInput&)> on_forward;

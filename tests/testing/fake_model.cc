@@ -29,6 +29,17 @@ int64_t FakeModel::Slot(const engine::GroupInput& group, int64_t seq, int32_t po
   return int64_t{block} * block_size_ + position % block_size_;
 }
 
+int32_t& FakeModel::Held(const engine::KvCache& cache, size_t group, int64_t slot) {
+  const kernels::TensorView blocks = cache.blocks(group);
+  if (blocks.empty()) {
+    slots_.resize(static_cast<size_t>(cache.groups()[group].num_blocks * block_size_), 0);
+    return slots_[static_cast<size_t>(slot)];
+  }
+  const int64_t bytes = cache.shape().bytes_per_block(cache.groups()[group]);
+  auto* const tokens = static_cast<char*>(blocks.raw()) + slot / block_size_ * bytes;
+  return reinterpret_cast<int32_t*>(tokens)[slot % block_size_];
+}
+
 absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput& input,
                                                        engine::KvCache& cache) {
   if (num_forwards > 0 && before_forward) before_forward();
@@ -38,16 +49,14 @@ absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput&
   num_copies += static_cast<int64_t>(input.groups[0].copies.size());
   max_step_tokens = std::max<int64_t>(max_step_tokens, input.num_tokens());
   QUIRE_CHECK(input.groups.size() == cache.groups().size());
-  slots_.resize(input.groups.size());
-  for (size_t g = 0; g < slots_.size(); ++g) {
-    std::vector<int32_t>& slots = slots_[g];
-    slots.resize(cache.groups()[g].num_blocks * block_size_, -1);
+  const size_t num_groups = input.groups.size();
+  for (size_t g = 0; g < num_groups; ++g) {
     for (const kernels::BlockCopy& copy : input.groups[g].copies) {
-      std::copy_n(slots.begin() + copy.source * block_size_, block_size_,
-                  slots.begin() + copy.destination * block_size_);
+      std::copy_n(&Held(cache, g, int64_t{copy.source} * block_size_), block_size_,
+                  &Held(cache, g, int64_t{copy.destination} * block_size_));
     }
     for (int64_t t = 0; t < input.num_tokens(); ++t) {
-      slots[input.groups[g].slot_mapping[t]] = input.token_ids[t];
+      Held(cache, g, input.groups[g].slot_mapping[t]) = input.token_ids[t] + 1;
     }
   }
 
@@ -60,14 +69,14 @@ absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput&
     const int64_t seq = after - input.query_starts.begin() - 1;
     context.clear();
     for (int32_t position = 0; position <= input.positions[token]; ++position) {
-      const int32_t held = slots_[0][Slot(input.groups[0], seq, position)];
-      QUIRE_CHECK(held >= 0) << "position " << position << " reads a slot that was never written";
-      for (size_t g = 1; g < slots_.size(); ++g) {
+      const int32_t held = Held(cache, 0, Slot(input.groups[0], seq, position));
+      QUIRE_CHECK(held > 0) << "position " << position << " reads a slot that was never written";
+      for (size_t g = 1; g < num_groups; ++g) {
         if (!Sees(cache.groups()[g].pattern, input.positions[token], position)) continue;
-        QUIRE_CHECK(slots_[g][Slot(input.groups[g], seq, position)] == held)
+        QUIRE_CHECK(Held(cache, g, Slot(input.groups[g], seq, position)) == held)
             << "position " << position << " in KV group " << g;
       }
-      context.push_back(held);
+      context.push_back(held - 1);
     }
     if (void_rows) {
       std::fill_n(logits_.begin() + row * vocab, vocab, std::numeric_limits<float>::quiet_NaN());

@@ -53,12 +53,14 @@ class FakeModel final : public engine::Model {
  private:
   // Returns the slot in a KV group that holds `position` of sequence number `seq` of the step.
   int64_t Slot(const engine::GroupInput& group, int64_t seq, int32_t position) const;
+  // Returns the token in a slot of a KV group plus 1, which stands where a real model has K and V
+  // of the slot's block; 0: never written.
+  int32_t& Held(const engine::KvCache& cache, size_t group, int64_t slot);
 
   engine::ModelConfig config_;
   const int64_t num_drawable_;
   const int32_t block_size_;
-  // For each KV group, the token in each slot of the cache; -1: never written.
-  std::vector<std::vector<int32_t>> slots_;
+  std::vector<int32_t> slots_;  // of a KV group 0 without layers, which has no memory
   std::vector<float> logits_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 
+#include "engine/disk/spill_queue.h"
 #include "engine/kv/block_manager.h"
 #include "engine/scheduler/scheduler.h"
 
@@ -56,7 +57,10 @@ struct Counts {
 
 class World {
  public:
-  explicit World(int32_t num_blocks) : blocks_({.num_blocks = num_blocks, .block_size = 16}) {}
+  explicit World(int32_t num_blocks, bool spills = false)
+      : queue_(num_blocks, /*block_size=*/16, [] {}),
+        blocks_({.num_blocks = num_blocks, .block_size = 16, .spill = spills ? &queue_ : nullptr}) {
+  }
 
   // Runs requests, with prompts of several chunks, to their ends.
   Counts RunRound(int32_t num_requests, int32_t max_tokens) {
@@ -87,6 +91,7 @@ class World {
       }
       scheduler_.Complete(plan, sampled_);
       scheduler_.Recycle(std::move(plan));
+      while (queue_.Take(offered_)) ++num_offered_;
       if (ends) continue;
       ++counts.steps;
       counts.allocations += num_allocations - before;
@@ -95,8 +100,10 @@ class World {
   }
 
   BlockStats block_stats() const { return blocks_.stats(); }
+  int64_t num_offered() const { return num_offered_; }
 
  private:
+  SpillQueue queue_;
   BlockManager blocks_;
   Scheduler scheduler_{{.max_num_seqs = 32,
                         .max_num_batched_tokens = 64,
@@ -105,6 +112,8 @@ class World {
                        blocks_};
   SampledTokens sampled_;
   int32_t next_id_ = 1;
+  SpillQueue::Offered offered_;
+  int64_t num_offered_ = 0;
 };
 
 TEST(SchedulerAllocationTest, AStepTakesNoMemoryOnceWarm) {
@@ -126,6 +135,14 @@ TEST(SchedulerAllocationTest, TenThousandSteadyStepsTakeNone) {
   EXPECT_GT(warm.steps, 10000);
   EXPECT_EQ(warm.allocations, 0);
   EXPECT_GT(world.block_stats().num_evictions, 1000);
+}
+
+TEST(SchedulerAllocationTest, StepsWhoseBlocksAreWrittenToDiskTakeNone) {
+  World world(500, /*spills=*/true);
+  for (int round = 0; round < 5; ++round) world.RunRound(32, 100);  // every place of the queue
+  const Counts warm = world.RunRound(32, 100);
+  EXPECT_EQ(warm.allocations, 0);
+  EXPECT_GT(world.num_offered(), 2 * static_cast<int64_t>(SpillQueue::kCapacity));
 }
 
 }  // namespace

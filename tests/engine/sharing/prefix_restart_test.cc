@@ -367,7 +367,7 @@ TEST_F(PrefixRestartTest, ARequestOnAColdPrefixBringsItsBlocksAlong) {
 }
 
 TEST_F(PrefixRestartTest, WhatTheDiskCannotHoldIsRefusedAndNotPinned) {
-  Start(temp_.path(), {.num_blocks = 64, .kv_disk_mib = 1});
+  Start(temp_.path(), {.num_blocks = 64, .prefix_disk_mib = 1});
   PrefixParams params = Params(RandomIds(20, 1));
   params.allowed_tenants = {std::string(1 << 20, 't')};
   const auto info = TryCreate(params);

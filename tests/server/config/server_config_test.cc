@@ -238,6 +238,7 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--max_pinned_share ",
                            "--kv_disk_dir PATH",
                            "--kv_disk_mib ",
+                           "--prefix_disk_mib ",
                            "--block_size ",
                            "--max_num_seqs ",
                            "--max_queue ",
@@ -281,10 +282,14 @@ TEST(ServerConfigTest, ThePinnedShareHasItsBounds) {
 TEST(ServerConfigTest, TheDiskHasItsBounds) {
   EXPECT_EQ(ParseOk({}).engine.kv_disk_dir, "");
   EXPECT_EQ(ParseOk({"--kv_disk_dir", "/state"}).engine.kv_disk_dir, "/state");
-  EXPECT_EQ(ParseOk({}).engine.kv_disk_mib, 1024);
-  EXPECT_EQ(ParseOk({"--kv_disk_mib", "1"}).engine.kv_disk_mib, 1);
-  EXPECT_FALSE(Parse({"--model", "m", "--kv_disk_mib", "0"}).ok());
+  EXPECT_EQ(ParseOk({}).engine.kv_disk_mib, 0);
+  EXPECT_EQ(ParseOk({"--kv_disk_mib", "67108864"}).engine.kv_disk_mib, 67108864);
+  EXPECT_FALSE(Parse({"--model", "m", "--kv_disk_mib", "-1"}).ok());
   EXPECT_FALSE(Parse({"--model", "m", "--kv_disk_mib", "67108865"}).ok());
+  EXPECT_EQ(ParseOk({}).engine.prefix_disk_mib, 1024);
+  EXPECT_EQ(ParseOk({"--prefix_disk_mib", "1"}).engine.prefix_disk_mib, 1);
+  EXPECT_FALSE(Parse({"--model", "m", "--prefix_disk_mib", "0"}).ok());
+  EXPECT_FALSE(Parse({"--model", "m", "--prefix_disk_mib", "67108865"}).ok());
 }
 
 TEST(ServerConfigTest, FlagsOfAGpuHaveTheirBounds) {
