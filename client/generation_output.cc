@@ -122,6 +122,9 @@ void GenerationPrinter::PrintStats() const {
   if (usage_.prefix_tokens() > 0) {
     std::cerr << absl::StrFormat("; %d tokens of the named prefix", usage_.prefix_tokens());
   }
+  if (usage_.disk_tokens() > 0) {
+    std::cerr << absl::StrFormat("; %d tokens read from disk", usage_.disk_tokens());
+  }
   if (usage_.num_preemptions() > 0) {
     std::cerr << absl::StrFormat("; %d preemptions, %d tokens recomputed", usage_.num_preemptions(),
                                  usage_.recomputed_tokens());

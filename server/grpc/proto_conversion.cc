@@ -314,6 +314,7 @@ v1::Usage ToProto(const engine::Usage& usage) {
   out.set_prefix_tokens(ToWireCount(usage.prefix_tokens));
   out.set_resumed_tokens(ToWireCount(usage.resumed_tokens));
   out.set_fork_recomputed_tokens(ToWireCount(usage.fork_recomputed_tokens));
+  out.set_disk_tokens(ToWireCount(usage.disk_tokens));
   out.set_kept_tokens(ToWireCount(usage.kept_tokens));
   out.set_block_copies(ToWireCount(usage.block_copies));
   return out;

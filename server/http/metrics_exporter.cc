@@ -121,6 +121,14 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
   counter("quire_preemptions_total", "Times that a sequence was preempted and lost its blocks.",
           stats.preemptions);
   counter("quire_kv_block_copies_total", "KV blocks copied before a write.", stats.block_copies);
+  gauge("quire_kv_disk_bytes", "Bytes of the KV cache on disk.", stats.disk.bytes);
+  counter("quire_kv_disk_hits_total", "Blocks that came from disk.", stats.disk.hits);
+  counter("quire_kv_disk_misses_total",
+          "Blocks of prompts that were not on disk, or could not be used.", stats.disk.misses);
+  counter("quire_kv_disk_errors_total", "Errors of the disk, and damaged blocks on it.",
+          stats.disk.errors);
+  counter("quire_kv_disk_dropped_total", "Blocks that were not written to disk.",
+          stats.disk.dropped);
   counter("quire_beam_copies_total", "Those of the copies that beams made of shared blocks.",
           stats.beam_copies);
   counter("quire_steps_total", "Steps of the engine.", stats.steps);

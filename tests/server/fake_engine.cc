@@ -235,6 +235,7 @@ engine::Stats FakeEngine::stats() const {
   stats.accepted_tokens = 24;
   stats.block_copies = 15;
   stats.beam_copies = 14;
+  stats.disk = {.bytes = 35, .hits = 36, .misses = 37, .errors = 38, .dropped = 39};
   stats.preemptions = 16;
   stats.steps = 17;
   stats.steps_failed = 19;

@@ -259,6 +259,7 @@ TEST(ProtoConversionTest, AUnaryAnswerHasItsSamplesInOrder) {
                                            .completion_tokens = 2,
                                            .cached_tokens = 3,
                                            .prefix_tokens = 6,
+                                           .disk_tokens = 8,
                                            .recomputed_tokens = 4,
                                            .num_preemptions = 5,
                                            .block_copies = 7},
@@ -278,6 +279,7 @@ TEST(ProtoConversionTest, AUnaryAnswerHasItsSamplesInOrder) {
   EXPECT_EQ(out.usage().cached_tokens(), 3u);
   EXPECT_EQ(out.usage().recomputed_tokens(), 4u);
   EXPECT_EQ(out.usage().prefix_tokens(), 6u);
+  EXPECT_EQ(out.usage().disk_tokens(), 8u);
   EXPECT_EQ(out.usage().num_preemptions(), 5u);
   EXPECT_EQ(out.usage().block_copies(), 7u);
   EXPECT_DOUBLE_EQ(out.timings().queue_seconds(), 0.001);
