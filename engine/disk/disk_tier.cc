@@ -248,10 +248,11 @@ std::optional<DiskTier::Read> DiskTier::NextToRead() {
   if (active_ && active_->is_ended && active_->phase == Active::Phase::kReading) active_.reset();
   if (!active_) {
     if (waiting_.empty()) return std::nullopt;
-    active_.emplace();
-    active_->fetch = std::move(waiting_.front());
+    Active next;
+    next.fetch = std::move(waiting_.front());
+    next.next = next.fetch.begin;
     waiting_.pop_front();
-    active_->next = active_->fetch.begin;
+    active_.emplace(std::move(next));
   }
   if (active_->phase != Active::Phase::kReading) return std::nullopt;
   return Read{.fetch = active_->fetch,
