@@ -22,7 +22,7 @@ int64_t BlockManager::TryBeginLoad(SequenceId id, std::string_view root_key,
   held.table.set_payer(payer);
   held.table.StartWindows({});
   const PrefixCache::Match match = Match(held.root, tokens, nullptr);
-  for (const int32_t block : matched_) held.table.AppendShared(store_, block);
+  held.table.AppendShared(store_, matched_);
   held.num_committed = int64_t{match.num_whole} * block_size_;
   if (!TryGrow(id, num_tokens)) {
     Release(id, {.comes_back = true});
