@@ -5,12 +5,21 @@
 #include <utility>
 
 namespace quire::engine {
+namespace {
+
+// A root's key of more bytes takes memory anew, once for each place of the ring.
+constexpr size_t kUsualKey = 256;
+
+}  // namespace
 
 SpillQueue::SpillQueue(int32_t num_blocks, int32_t block_size, std::function<void()> on_first)
     : on_first_(std::move(on_first)),
       ring_(kCapacity),
       tickets_(static_cast<size_t>(num_blocks), kNoTicket) {
-  for (Offered& offered : ring_) offered.tokens.reserve(static_cast<size_t>(block_size));
+  for (Offered& offered : ring_) {
+    offered.tokens.reserve(static_cast<size_t>(block_size));
+    offered.root_key.reserve(kUsualKey);
+  }
 }
 
 void SpillQueue::Offer(int32_t block, int32_t parent, std::string_view root_key,

@@ -532,7 +532,8 @@ TEST(DiskStormTest, ManyThreadsUnderEvictionAndAFailingDisk) {
   for (uint32_t i = 0; i < 12; ++i) {
     want.push_back(alone->Generate(GreedyParams(RandomIds(60 + 10 * i, i), 8)));
   }
-  for (int life = 0; life < 2; ++life) {
+  int64_t num_hits = 0;
+  for (int life = 0; life < 3; ++life) {
     const auto harness = EngineHarness::Fake(options);
     std::vector<std::thread> threads;
     for (uint32_t thread = 0; thread < 4; ++thread) {
@@ -546,7 +547,8 @@ TEST(DiskStormTest, ManyThreadsUnderEvictionAndAFailingDisk) {
           ASSERT_TRUE(handle.ok()) << handle.status();
           const bool cancels = random() % 8 == 0;
           if (cancels) (*handle)->Cancel();
-          if (random() % 20 == 0) harness->engine().FlushPrefixCache([](auto) {});
+          const bool flushes = life == 2 && random() % 20 == 0;
+          if (flushes) harness->engine().FlushPrefixCache([](auto) {});
           ASSERT_TRUE(sink->WaitFinished());
           EXPECT_EQ(sink->num_after_finish(), 0);
           if (sink->status().ok()) ExpectSame(sink->sample(), want[i]);
@@ -556,8 +558,9 @@ TEST(DiskStormTest, ManyThreadsUnderEvictionAndAFailingDisk) {
     }
     for (std::thread& thread : threads) thread.join();
     harness->ExpectIdleIsEmpty();
-    EXPECT_GT(harness->engine().stats().disk.hits, 0);
+    num_hits += harness->engine().stats().disk.hits;
   }
+  EXPECT_GT(num_hits, 0);
 }
 
 }  // namespace
