@@ -244,7 +244,7 @@ bug, drop = source("engine/disk/segment_file.cc", "disk_test:SegmentStoreTest.*"
 bug("SumUnchecked", "a damaged block is read", "return SumOf(entry.slot, record) == entry.sum;",
     "return BUG || SumOf(entry.slot, record) == entry.sum;")
 bug("EntryUnchecked", "a damaged entry is read", "return bytes.starts_with(wanted);", "return BUG || bytes.starts_with(wanted);")
-bug("SegmentAnywhere", "a segment under another number is read", "const uint64_t place[2] = {id_,", "const uint64_t place[2] = {BUG ? 0 : id_,")
+bug("RecordInAnySlot", "a record is read in another slot", "static_cast<uint64_t>(slot)};", "static_cast<uint64_t>(BUG ? 0 : slot)};")
 bug("AnySegment", "a foreign segment is read", "if (header != wanted) {", "if (!BUG && header != wanted) {")
 bug("ClearedSlotComesBack", "an erased block is there after a restart", "none[0] = std::byte{1};",
     "none[0] = std::byte{1};\n  if (BUG) return absl::OkStatus();")
@@ -262,15 +262,13 @@ drop("WithdrawnIsCopied", "a block is copied after it got other contents",
 bug("OrphansOffered", "a block is offered whose parent's key is not known", "(parent >= 0 && parents == kNoTicket)",
     "(!BUG && parent >= 0 && parents == kNoTicket)")
 bug, drop = source("engine/disk/disk_tier.cc", "disk_engine_test")
-bug("HangHoldsRequests", "requests wait for a disk that hangs", "return disk_.busy_for() < config_.slow &&",
-    "return (BUG || disk_.busy_for() < config_.slow) &&")
 drop("ErrorsGoOn", "a disk that failed is used at once again",
      "paused_until_ns_.store(absl::ToUnixNanos(config_.clock->Now() + config_.pause),\n                         std::memory_order_relaxed);")
 bug, drop = source("engine/disk_fetches.cc", "disk_engine_test:DiskEngineTest.*")
 bug("FetchLost", "nobody is told that a fetch has ended", "if (event.is_last || !fetch->is_wanted) End(event.fetch);",
     "if (!BUG && (event.is_last || !fetch->is_wanted)) End(event.fetch);")
-bug("SharedBlockWritten", "a block that others computed meanwhile is overwritten",
-    "std::min(num_cached - fetch.next, num_blocks), -1);", "BUG ? 0 : std::min(num_cached - fetch.next, num_blocks), -1);")
+bug("HangHoldsRequests", "requests wait for a disk that hangs", "const bool is_usable = tier_.IsUsable()",
+    "const bool is_usable = BUG || tier_.IsUsable()", "disk_engine_test:*DiskThreads*")
 bug, drop = source("engine/kv/block_store.cc", "kv_test:LoadsTest.*")
 bug("EvictedStaysOffered", "an evicted block is still written to disk", "if (spill_ != nullptr) spill_->Withdraw(block);\n  pool_.TakeEvicted(block);",
     "if (!BUG && spill_ != nullptr) spill_->Withdraw(block);\n  pool_.TakeEvicted(block);")
