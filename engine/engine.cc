@@ -327,6 +327,7 @@ absl::Status EngineImpl::ComputeKnown(std::shared_ptr<Request> request, int64_t 
   ASSIGN_OR_RETURN(AdmittedRequest admitted, TakeIn(request, num_tokens));
   absl::Status status = prefixes_.Prepare(*request);
   if (status.ok()) {
+    admitted.on_disk = LookUpOnDisk(*request);
     channel_.Admit(std::move(admitted));
     return status;
   }
