@@ -2,6 +2,7 @@
 // after a restart.
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -88,7 +89,8 @@ SavedPrefix PrefixRegistry::SavedOf(const PrefixRecord& record) const {
 
 void PrefixRegistry::WriteLog() {
   std::vector<RecordPtr> computed;
-  std::vector<SavedPrefix> of_computed, of_changed;
+  std::vector<std::optional<SavedPrefix>> of_computed;  // nothing: it was deleted meanwhile
+  std::vector<SavedPrefix> of_changed;
   std::vector<uint64_t> ended;
   std::set<uint64_t> changed;
   {
@@ -108,7 +110,7 @@ void PrefixRegistry::WriteLog() {
     }
     for (const RecordPtr& record : computed) {
       record->saved_end = record->End();
-      of_computed.push_back(SavedOf(*record));
+      of_computed.push_back(record->is_gone ? std::nullopt : std::optional(SavedOf(*record)));
     }
   }
   absl::Status disk = log_->is_broken() ? RewriteLog() : absl::OkStatus();
@@ -119,8 +121,8 @@ void PrefixRegistry::WriteLog() {
     if (disk.ok()) disk = log_->Save(prefix);
   }
   std::vector<absl::Status> saved;
-  for (const SavedPrefix& prefix : of_computed) {
-    saved.push_back(disk.ok() ? log_->Save(prefix) : disk);
+  for (const std::optional<SavedPrefix>& prefix : of_computed) {
+    saved.push_back(disk.ok() && prefix ? log_->Save(*prefix) : disk);
   }
   // A prefix that is larger than its limit is refused without harm to the log.
   if (disk.ok()) disk = log_->Sync();

@@ -291,6 +291,22 @@ TEST_F(PrefixRestartTest, ChangesAndEndsOutliveItToo) {
   EXPECT_EQ(Run(kept, {1})->summary().usage.prompt_tokens, 21);
 }
 
+TEST_F(PrefixRestartTest, WhatWasDeletedWhileItWasComputedIsGone) {
+  for (int num_steps = 0; num_steps < 8; ++num_steps) {
+    Restart();
+    const auto name = prefixes().Create(Params(RandomIds(40, 1)), [](auto) {});
+    ASSERT_TRUE(name.ok());
+    for (int i = 0; i < num_steps; ++i) {
+      engine_->RunFrontend();
+      engine_->Step();
+    }
+    ASSERT_TRUE(prefixes().Delete(Owner(), *name, "").ok());
+    RunUntilIdle();
+    Restart();
+    EXPECT_EQ(engine_->stats().prefixes, (std::array<int64_t, 4>{})) << num_steps << " steps";
+  }
+}
+
 TEST_F(PrefixRestartTest, ItsEndMovesWithHitsOnDiskAsWell) {
   Restart();
   PrefixParams params = Params(RandomIds(20, 1));
