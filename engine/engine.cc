@@ -15,6 +15,7 @@
 #include "engine/admission/running_requests.h"
 #include "engine/admission/step_channel.h"
 #include "engine/admission/tenant_meters.h"
+#include "engine/engine_configs.h"
 #include "engine/engine_metrics.h"
 #include "engine/frontend/frontend.h"
 #include "engine/frontend/resume_check.h"
@@ -32,25 +33,6 @@
 
 namespace quire::engine {
 namespace {
-
-std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
-  if (model.learned_positions) return "the model's tokens hold the positions they came with";
-  const bool has_holes = std::ranges::any_of(
-      LayerPatterns(model), [](const auto& pattern) { return pattern.has_holes(); });
-  return cache.groups().size() == 1 && !has_holes
-             ? ""
-             : "some layers of the model see only a part of the context";
-}
-
-// Returns why no request may search with beams, or nothing if requests may.
-std::string WhyNoBeams(const kernels::Backend& backend, const KvCache& cache) {
-  if (!backend.info().lists_best) {
-    return absl::StrCat("the sampler of the backend \"", backend.info().name,
-                        "\" lists too few tokens; serve on the CPU");
-  }
-  return cache.groups().size() == 1 ? ""
-                                    : "some layers of the model see only a part of the context";
-}
 
 // A text of more bytes than this is long work for the WorkerPool. The pool runs long work one piece
 // at a time, so that several long texts do not delay a short one.
@@ -81,41 +63,6 @@ int64_t FrontendBytes(const GenerateParams& params, const PrefixContent* prefix)
   }
   return bytes + std::ssize(params.sampling.allowed_token_ids) +
          std::ssize(params.stop.stop_token_ids);
-}
-
-// Returns the sizes of the KV groups, and what one sequence needs of each window.
-std::vector<LedgerGroup> LedgerGroups(const KvCache& cache, const StepLimits& limits) {
-  const BlockManagerConfig config =
-      BlockConfigFor(cache.groups(), limits.block_size, limits.max_tokens, limits.pipeline_depth);
-  std::vector<LedgerGroup> groups;
-  for (size_t g = 0; g < cache.groups().size(); ++g) {
-    const KvGroup& group = cache.groups()[g];
-    groups.push_back({.num_blocks = group.num_blocks,
-                      .for_one = g == 0 ? 0 : WindowBlocksPerSequence(group.pattern, config)});
-  }
-  return groups;
-}
-
-// Returns a function that gives the blocks, by KV group, that a pin of so many tokens holds.
-std::function<std::vector<int64_t>(int64_t)> PinnedBlocksOf(const EngineParts& parts) {
-  std::vector<kernels::AttentionPattern> windows;
-  for (const KvGroup& group : parts.cache.groups().subspan(1)) windows.push_back(group.pattern);
-  return [windows, block_size = parts.limits.block_size](int64_t num_tokens) {
-    return PinnedBlocks(windows, block_size, num_tokens);
-  };
-}
-
-PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts,
-                                    std::function<double(std::span<const int32_t>)> charged_for) {
-  PrefixRegistryConfig config{.model = parts.model_info.name,
-                              .model_digest = parts.server_info.model_digest,
-                              .block_size = parts.limits.block_size,
-                              .blocks_of = PinnedBlocksOf(parts),
-                              .charged_for = std::move(charged_for)};
-  for (const KvGroup& group : parts.cache.groups()) {
-    config.bytes_per_block.push_back(parts.cache.shape().bytes_per_block(group));
-  }
-  return config;
 }
 
 class EngineImpl final : public SteppedEngine, private PrefixHost {
@@ -244,15 +191,7 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config, KeptOnDisk
       disk_(std::move(kept.blocks)),
       ledger_(LedgerGroups(parts_.cache, parts_.limits), config.max_pinned_share),
       frontend_(*parts_.tokenizer, parts_.chat_template.get(),
-                {.vocab_size = static_cast<int32_t>(parts_.model->config().vocab_size),
-                 .max_model_len = parts_.limits.max_model_len,
-                 .max_prompt_bytes = config.max_prompt_bytes,
-                 .cache_tokens = parts_.cache.groups()[0].num_blocks * parts_.limits.block_size,
-                 .block_size = parts_.limits.block_size,
-                 .max_num_seqs = static_cast<int32_t>(parts_.limits.max_seqs),
-                 .no_cache_window = WhyNoCacheWindow(parts_.model->config(), parts_.cache),
-                 .no_beams = WhyNoBeams(*parts_.backend, parts_.cache),
-                 .num_pinned_blocks = [this] { return ledger_.num_pinned(); }}),
+                FrontendLimitsOf(parts_, config, [this] { return ledger_.num_pinned(); })),
       seam_(frontend_, *parts_.tokenizer, parts_.limits.max_model_len, parts_.limits.block_size),
       sessions_(seam_, *parts_.clock, SessionConfig()),
       tickets_(config.max_queue),

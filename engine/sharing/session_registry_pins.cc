@@ -88,13 +88,12 @@ void SessionRegistry::PinForks(const Record& parent, const ForkPins& reserved,
     names.push_back(child->name);
     pins.push_back(child->pin);
   }
-  config_.fork_pin(
-      {.from = parent.pin->id,
-       .tokens = children.front()->content->Ids(0, reserved.num_tokens),
-       .pins = std::move(pins),
-       .done = [this, names = std::move(names), blocks = reserved.blocks] {
-         SettleForkPins(names, blocks);
-       }});
+  config_.fork_pin({.from = parent.pin->id,
+                    .tokens = children.front()->content->Ids(0, reserved.num_tokens),
+                    .pins = std::move(pins),
+                    .done = [this, names = std::move(names), blocks = reserved.blocks] {
+                      SettleForkPins(names, blocks);
+                    }});
 }
 
 void SessionRegistry::SettleForkPins(const std::vector<std::string>& names,
