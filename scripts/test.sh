@@ -125,8 +125,6 @@ fi
 if [ "$run" = all ] || [ "$run" = ci ]; then
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS="suppressions=$PWD/tests/server/tsan.supp halt_on_error=1"
-  # Sanitizers make a test many times slower, so random inputs are fewer.
-  export RC_PARAMS="max_success=25"
   # One clang build has ASan, UBSan, the thread-safety analysis, and the coverage instrumentation that guides the
   # fuzzers.
   stage build-asan build "$asan" && stage test-asan run_tests asan "$asan" -LE 'slow|release|deploy' &&
