@@ -767,16 +767,13 @@ bug("BeamCopiesOneMore", "the last beam of those that share a block copies it, t
     "|| num_left > (BUG ? 0 : 1) ? 1 : 0")
 drop("BeamListed", "what beams generate is listed", "Find(id).access.write = false;")
 
-bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test:SchedulerPropertyTest.*")
-drop("DraftsBesideBeams", "drafts take the tokens of beams that catch up",
-     "drafts -= std::max(0, before - budget.tokens - state->num_samples());")
 bug, drop = source("engine/scheduler/scheduler_beams.cc", "beam_test")
 bug("BeamParentsTokensAfter", "a child gets the tokens of its beam with the token after them",
     "if (parent == static_cast<int32_t>(k)) continue;",
     "if (parent == static_cast<int32_t>(k)) {\n      if (BUG) state.beams[k]->tokens.push_back(0);\n      continue;\n    }")
 drop("BeamsKeptApart", "the blocks of beams do not move", "blocks_.Reorder(state.beam_ids, state.beam_parents);")
 bug("BeamsRejoinTooLate", "beams come back after more than they have in common", "std::ssize(first) - 1;",
-    "std::ssize(first) - 1;\n  if (BUG) return num_joint;", "beam_test:*Preemptions")
+    "std::ssize(first) - 1;\n  if (BUG) return num_joint;", "beam_test:*Preemptions*")
 
 bug, drop = source("server/grpc/proto_conversion.cc", "server_test")
 bug("e07", "fields of usage are swapped", "ToWireCount(usage.cached_tokens)",
