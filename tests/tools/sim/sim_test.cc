@@ -168,7 +168,7 @@ int64_t MostHits(const std::vector<uint64_t>& uses, size_t i, std::set<uint64_t>
 
 TEST(BoundsTest, MinIsTheBestOfAllChoices) {
   Random random(3);
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 20; ++round) {
     std::vector<TraceRequest> trace;
     std::vector<uint64_t> uses;
     for (int r = 0; r < 5; ++r) {
