@@ -25,6 +25,11 @@ struct BlockKeyHash {
   }
 };
 
+// Returns the bytes of a key, as they are written.
+inline std::string_view TextOfKey(const BlockKey& key) {
+  return {reinterpret_cast<const char*>(key.data()), key.size()};
+}
+
 // Returns the key that the first blocks under a root of the cache have as their parent's.
 // `root_key`: see CacheRootKey. `secret`: of the store, so that nobody can choose keys.
 BlockKey RootBlockKey(const BlockKey& secret, std::string_view root_key);

@@ -148,7 +148,7 @@ class DiskTier {
     bool is_last = false;   // nothing comes after the staged blocks
     bool is_ended = false;  // nobody wants it
   };
-  // What is known of a listing of a block.
+  // A listing of a block, and the key that it has there.
   struct Known {
     uint64_t ticket = SpillQueue::kNoTicket;
     BlockKey key{};
@@ -185,7 +185,7 @@ class DiskTier {
   mutable base::Counter misses_;
   base::Counter hits_, errors_, dropped_;
 
-  // Of the tier's thread.
+  // The tier's thread alone uses these.
   std::vector<std::byte> staging_;
   int64_t most_staged_ = 0;   // blocks
   std::vector<Known> known_;  // by block

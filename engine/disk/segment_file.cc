@@ -22,10 +22,6 @@ constexpr std::string_view kNameBegin = "kv-";
 constexpr std::string_view kNameEnd = ".segment";
 constexpr size_t kIdDigits = 16;
 
-std::string_view TextOf(const BlockKey& key) {
-  return {reinterpret_cast<const char*>(key.data()), key.size()};
-}
-
 std::string_view TextOf(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -33,7 +29,7 @@ std::string_view TextOf(std::span<const std::byte> bytes) {
 // The bytes of an entry before its own checksum.
 std::string EncodedEntry(const SegmentFile::Entry& entry) {
   files::ByteWriter writer;
-  writer.AddSized(TextOf(entry.key));
+  writer.AddSized(TextOfKey(entry.key));
   writer.Add(entry.sum.low);
   writer.Add(entry.sum.high);
   return std::string(kEntryMagic) + writer.Take();
@@ -90,7 +86,7 @@ std::vector<std::byte> SegmentFile::Header() const {
   files::ByteWriter writer;
   writer.Add(kVersion);
   writer.Add(id_);
-  writer.AddSized(TextOf(shape_.identity));
+  writer.AddSized(TextOfKey(shape_.identity));
   for (const int64_t size : {int64_t{shape_.block_size}, shape_.block_bytes, shape_.num_slots}) {
     writer.Add(static_cast<uint64_t>(size));
   }
@@ -122,7 +118,7 @@ absl::StatusOr<std::unique_ptr<SegmentFile>> SegmentFile::Open(
   if (!files::ReadAt(segment->file_.get(), 0, header) && errno != 0) {
     return files::ErrnoStatus(segment->path_, "read");
   }
-  // What the header says is what this server would have written, or the file is of no use.
+  // A file is of no use unless its header is the one that this server would have written.
   if (header != wanted) {
     return absl::NotFoundError(absl::StrFormat(
         "%s: holds blocks of another model or server, or is damaged", segment->path_));

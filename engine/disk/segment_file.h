@@ -22,8 +22,8 @@ namespace quire::engine {
 
 // The sizes of a segment, and what its bytes mean.
 struct SegmentShape {
-  // Of all that the bytes of a block depend on: the model, the types, the sizes and the store. A
-  // file with another identity is foreign.
+  // A digest of all that the bytes of a block depend on: the model, the types, the sizes and the
+  // store. A file with another identity is foreign.
   BlockKey identity{};
   int32_t block_size = 0;   // tokens
   int64_t block_bytes = 0;  // K and V of one block

@@ -26,11 +26,7 @@ constexpr int64_t kLeastSegments = 4;
 // The part of a removed segment that is written again at the most.
 constexpr int64_t kKeptShare = 4;
 
-std::string_view TextOfKey(const BlockKey& key) {
-  return {reinterpret_cast<const char*>(key.data()), key.size()};
-}
-
-// What stands in a record before K and V.
+// Returns the parts of a record that stand before K and V.
 std::array<std::span<const std::byte>, 3> PartsBefore(const BlockKey& key, const BlockKey& parent,
                                                       std::span<const int32_t> tokens) {
   return {std::as_bytes(std::span(key)), std::as_bytes(std::span(parent)), std::as_bytes(tokens)};

@@ -70,12 +70,12 @@ struct alignas(64) Scheduler::State {
   int64_t prompt_len = 0;
   int64_t most_tokens = 0;    // those of the prompt and as many as the request may generate
   PinId pins = kNoPin;        // of the request
-  bool leads = false;         // see below, as for the next one
+  bool leads = false;         // it computes tokens that others may follow; see Flights
   int32_t num_followers = 0;  // sequences whose `leader` is this one
   uint64_t order = 0;         // the order of arrival; a smaller value is older
   int64_t num_shifts = 0;     // shifts of its table since it started
 
-  // What follows is not read in each step.
+  // Most steps read none of the members below.
   //
   // The priority of the request, raised while the sequence waits for its first start; see Waiting.
   int32_t priority = 0;
