@@ -25,7 +25,8 @@ constexpr int32_t kBlockSize = 4;
 constexpr int64_t kBlockBytes = 1000;
 // Four segments of 13 blocks.
 constexpr int64_t kMaxBytes = 256 << 10;
-constexpr int64_t kSlots = 13;
+constexpr SegmentShape kShape{
+    .block_size = kBlockSize, .block_bytes = kBlockBytes, .num_slots = 13};
 
 class SegmentStoreTest : public ::testing::Test {
  protected:
@@ -116,42 +117,42 @@ TEST_F(SegmentStoreTest, FilesAreOfTheirOwnerAlone) {
 }
 
 TEST_F(SegmentStoreTest, TheOldestGoAndThoseThatWereReadStay) {
-  for (int i = 0; i < 3 * kSlots; ++i) {
+  for (int i = 0; i < 3 * kShape.num_slots; ++i) {
     ASSERT_TRUE(Put(i).ok());
     EXPECT_LE(store_->bytes(), kMaxBytes);
   }
   EXPECT_TRUE(Get(2));
   EXPECT_TRUE(Get(7));
-  for (int i = 3 * kSlots; i < 6 * kSlots; ++i) ASSERT_TRUE(Put(i).ok());
+  for (int i = 3 * kShape.num_slots; i < 6 * kShape.num_slots; ++i) ASSERT_TRUE(Put(i).ok());
   EXPECT_TRUE(Get(2));
   EXPECT_TRUE(Get(7));
   EXPECT_FALSE(Get(3)) << "it was not read";
-  EXPECT_TRUE(Get(6 * kSlots - 1));
+  EXPECT_TRUE(Get(6 * kShape.num_slots - 1));
   EXPECT_LE(Segments().size(), 4u);
   int64_t bytes = 0;
   for (const std::string& path : Segments()) bytes += std::filesystem::file_size(path);
   EXPECT_LE(bytes, kMaxBytes);
-  EXPECT_LE(store_->num_blocks(), 4 * kSlots);
+  EXPECT_LE(store_->num_blocks(), 4 * kShape.num_slots);
   ASSERT_TRUE(Open().ok());
   EXPECT_TRUE(Get(2));
 }
 
 TEST_F(SegmentStoreTest, BlocksOfNamedPrefixesStay) {
   store_->set_named([] { return std::vector<BlockKey>{KeyOf(4), KeyOf(1000)}; });
-  for (int i = 0; i < 12 * kSlots; ++i) ASSERT_TRUE(Put(i).ok());
+  for (int i = 0; i < 12 * kShape.num_slots; ++i) ASSERT_TRUE(Put(i).ok());
   EXPECT_TRUE(Get(4));
   EXPECT_FALSE(Get(5));
 }
 
 TEST_F(SegmentStoreTest, NoMoreThanAQuarterStays) {
-  for (int i = 0; i < kSlots; ++i) ASSERT_TRUE(Put(i).ok());
-  for (int i = 0; i < kSlots; ++i) EXPECT_TRUE(Get(i));
+  for (int i = 0; i < kShape.num_slots; ++i) ASSERT_TRUE(Put(i).ok());
+  for (int i = 0; i < kShape.num_slots; ++i) EXPECT_TRUE(Get(i));
   // One more segment than there may be removes the first one.
-  int next = kSlots;
+  int next = kShape.num_slots;
   while (store_->num_blocks() == next) ASSERT_TRUE(Put(next++).ok());
   int num_left = 0;
-  for (int i = 0; i < kSlots; ++i) num_left += store_->Has(KeyOf(i)) ? 1 : 0;
-  EXPECT_EQ(num_left, kSlots / 4);
+  for (int i = 0; i < kShape.num_slots; ++i) num_left += store_->Has(KeyOf(i)) ? 1 : 0;
+  EXPECT_EQ(num_left, kShape.num_slots / 4);
 }
 
 TEST_F(SegmentStoreTest, WhatWasForgottenDoesNotComeBack) {
@@ -219,10 +220,8 @@ TEST_F(SegmentStoreTest, AnyFlippedByteIsAMiss) {
   ASSERT_TRUE(Put(1).ok());
   ASSERT_TRUE(Put(2).ok());
   const std::string path = Segments()[0], whole = Bytes(path);
-  const SegmentShape shape{
-      .block_size = kBlockSize, .block_bytes = kBlockBytes, .num_slots = kSlots};
-  const int64_t second = shape.slots_begin() + shape.slot_bytes();
-  ASSERT_EQ(std::ssize(whole), second + shape.record_bytes());
+  const int64_t second = kShape.slots_begin() + kShape.slot_bytes();
+  ASSERT_EQ(std::ssize(whole), second + kShape.record_bytes());
   const auto flip = [&](int64_t i) {
     std::string bytes = whole;
     bytes[static_cast<size_t>(i)] = static_cast<char>(bytes[static_cast<size_t>(i)] ^ 0x10);
@@ -240,7 +239,7 @@ TEST_F(SegmentStoreTest, AnyFlippedByteIsAMiss) {
     EXPECT_FALSE(Get(2)) << "byte " << i << " of the entry";
     EXPECT_TRUE(Get(1));
   }
-  for (int64_t i = 0; i < shape.record_bytes(); ++i) {
+  for (int64_t i = 0; i < kShape.record_bytes(); ++i) {
     flip(second + i);
     EXPECT_FALSE(Get(2)) << "byte " << i << " of the record";
     EXPECT_EQ(store_->num_damaged(), 1);
@@ -253,9 +252,7 @@ TEST_F(SegmentStoreTest, AnyPartOfAFileIsReadAsFarAsItIsWhole) {
   ASSERT_TRUE(Put(1).ok());
   ASSERT_TRUE(Put(2).ok());
   const std::string path = Segments()[0], whole = Bytes(path);
-  const SegmentShape shape{
-      .block_size = kBlockSize, .block_bytes = kBlockBytes, .num_slots = kSlots};
-  const int64_t end_of_first = shape.slots_begin() + shape.record_bytes();
+  const int64_t end_of_first = kShape.slots_begin() + kShape.record_bytes();
   for (int64_t size = 0; size <= std::ssize(whole); size += size + 1 < 200 ? 1 : 97) {
     SetBytes(path, std::string_view(whole).substr(0, static_cast<size_t>(size)));
     ASSERT_TRUE(Open().ok());
@@ -271,12 +268,10 @@ TEST_F(SegmentStoreTest, ARecordAtAnotherPlaceIsNone) {
   for (const int i : {1, 2}) ASSERT_TRUE(Put(i).ok());
   const std::string path = Segments()[0];
   std::string bytes = Bytes(path);
-  const SegmentShape shape{
-      .block_size = kBlockSize, .block_bytes = kBlockBytes, .num_slots = kSlots};
   const auto copy = [&](int64_t from, int64_t to, int64_t size) {
     std::copy_n(bytes.begin() + from, size, bytes.begin() + to);
   };
-  copy(shape.slots_begin(), shape.slots_begin() + shape.slot_bytes(), shape.record_bytes());
+  copy(kShape.slots_begin(), kShape.slots_begin() + kShape.slot_bytes(), kShape.record_bytes());
   copy(SegmentShape::kPage, SegmentShape::kPage + SegmentShape::kEntryBytes,
        SegmentShape::kEntryBytes);
   std::fill_n(bytes.begin() + SegmentShape::kPage, SegmentShape::kEntryBytes, '\0');
@@ -380,7 +375,7 @@ RC_GTEST_FIXTURE_PROP(SegmentStoreTest, HasWhatANaiveMapHas, ()) {
       const bool got = Get(i);
       if (known == model.put_at.end()) RC_ASSERT(!got);
       // What stays of older segments is written between the puts, up to a quarter.
-      if (known != model.put_at.end() && model.num_puts - known->second <= 2 * kSlots) {
+      if (known != model.put_at.end() && model.num_puts - known->second <= 2 * kShape.num_slots) {
         RC_ASSERT(got);
       }
     }
