@@ -230,8 +230,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
     chosen = [bug for bug in BUGS if args.only in f"{bug.id}: {bug.says} {bug.path}"]
-    if args.part != (1, 1):
-        chosen = part_of(chosen, *args.part)
+    chosen = part_of(chosen, *args.part)
     if args.list or not args.build:
         woven()
         print(*(f"{bug.id}: {bug.says} ({bug.path}; {bug.test})" for bug in chosen), sep="\n")
