@@ -21,7 +21,7 @@
 #include "engine/frontend/resume_check.h"
 #include "engine/frontend/worker_pool.h"
 #include "engine/kept_on_disk.h"
-#include "engine/kv/kv_budget.h"
+#include "engine/kv/block_manager.h"
 #include "engine/make_engine.h"
 #include "engine/output/replay.h"
 #include "engine/request/best_samples_sink.h"

@@ -16,9 +16,7 @@ std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
   if (model.learned_positions) return "the model's tokens hold the positions they came with";
   const bool has_holes = std::ranges::any_of(
       LayerPatterns(model), [](const auto& pattern) { return pattern.has_holes(); });
-  return cache.groups().size() == 1 && !has_holes
-             ? ""
-             : "some layers of the model see only a part of the context";
+  return cache.groups().size() == 1 && !has_holes ? "" : kSeesPartOfContext;
 }
 
 // Returns why no request may search with beams, or nothing if requests may.
@@ -27,8 +25,7 @@ std::string WhyNoBeams(const kernels::Backend& backend, const KvCache& cache) {
     return absl::StrCat("the sampler of the backend \"", backend.info().name,
                         "\" lists too few tokens; serve on the CPU");
   }
-  return cache.groups().size() == 1 ? ""
-                                    : "some layers of the model see only a part of the context";
+  return cache.groups().size() == 1 ? "" : kSeesPartOfContext;
 }
 
 }  // namespace

@@ -16,6 +16,10 @@
 
 namespace quire::engine {
 
+// The reason why a model is refused what needs all keys of the context in every layer.
+inline constexpr char kSeesPartOfContext[] =
+    "some layers of the model see only a part of the context";
+
 FrontendLimits FrontendLimitsOf(const EngineParts& parts, const EngineConfig& config,
                                 std::function<int64_t()> num_pinned_blocks);
 

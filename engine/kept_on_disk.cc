@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "base/status_macros.h"
+#include "engine/engine_configs.h"
 
 namespace quire::engine {
 namespace {
@@ -26,9 +27,9 @@ absl::StatusOr<std::unique_ptr<DiskTier>> OpenBlocks(const EngineParts& parts,
   }
   if (parts.cache.groups().size() > 1) {
     return absl::FailedPreconditionError(
-        "kv_disk_mib: some layers of the model see only a part of the context, and the blocks of "
-        "such a model are not kept on disk: leave it out. Named prefixes outlive the server "
-        "without it");
+        absl::StrCat("kv_disk_mib: ", kSeesPartOfContext,
+                     ", and the blocks of such a model are not kept on disk: leave it out. Named "
+                     "prefixes outlive the server without it"));
   }
   const kernels::TensorView blocks = parts.cache.blocks(0);
   const KvGroup& group = parts.cache.groups()[0];

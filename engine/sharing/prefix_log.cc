@@ -213,8 +213,7 @@ absl::Status PrefixLog::Save(const SavedPrefix& prefix) {
   if (is_new && used_bytes_ + bytes > limits_.max_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("prefix_disk_mib: the prefix takes %d bytes of the disk, others take %d, "
-                        "and %d are allowed: "
-                        "delete some, or raise it",
+                        "and %d are allowed: delete some, or raise it",
                         bytes, used_bytes_, limits_.max_bytes));
   }
   RETURN_IF_ERROR(log_->Append(record));
