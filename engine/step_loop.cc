@@ -255,20 +255,20 @@ void StepLoop::TakeFromDisk(absl::Time now) {
 void StepLoop::Schedule(const LiveRequest& live) {
   const Request& request = *live.request;
   const auto new_sequence = [&](int32_t index) {
-    auto sequence = std::make_unique<Sequence>();
-    sequence->id = live.first_id + index;
-    sequence->sample_index = index;
-    sequence->request = live.request;
-    sequence->tokens = request.prompt_ids;
+    Sequence sequence;
+    sequence.id = live.first_id + index;
+    sequence.sample_index = index;
+    sequence.request = live.request;
+    sequence.tokens = request.prompt_ids;
     return sequence;
   };
   if (!request.is_resumed()) return scheduler_.Add(new_sequence(0));
-  std::vector<std::unique_ptr<Sequence>> samples;
+  std::vector<Sequence> samples;
   for (int32_t k = 0; k < request.params.sampling.num_samples(); ++k) {
     if (request.replayed[k]->has_ended()) continue;
     const TokenIds& given = request.params.resume->token_ids[k];
-    std::unique_ptr<Sequence>& sample = samples.emplace_back(new_sequence(k));
-    sample->tokens.insert(sample->tokens.end(), given.begin(), given.end());
+    std::vector<int32_t>& tokens = samples.emplace_back(new_sequence(k)).tokens;
+    tokens.insert(tokens.end(), given.begin(), given.end());
   }
   if (!samples.empty()) scheduler_.AddResumed(std::move(samples));
 }

@@ -48,10 +48,10 @@ class World {
     request->prompt_ids = std::move(prompt);
     request->max_tokens = max_tokens;
     request->sink = sink_;
-    auto sequence = std::make_unique<Sequence>();
-    sequence->id = next_id_++;
-    sequence->tokens = request->prompt_ids;
-    sequence->request = std::move(request);
+    Sequence sequence;
+    sequence.id = next_id_++;
+    sequence.tokens = request->prompt_ids;
+    sequence.request = std::move(request);
     scheduler_.Add(std::move(sequence));
     return next_id_ - 1;
   }

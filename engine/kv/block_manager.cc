@@ -269,6 +269,11 @@ bool BlockManager::TryGrow(SequenceId id, int64_t num_tokens, TableShift shift) 
 }
 
 void BlockManager::Commit(SequenceId id, std::span<const int32_t> tokens, int64_t num_computed) {
+  Commit({.id = id, .tokens = tokens, .num_tokens = num_computed}, /*last=*/nullptr);
+}
+
+void BlockManager::Commit(const Computed& computed, const ChainHash* last) {
+  const auto& [id, tokens, num_computed] = computed;
   Held& held = Find(id);
   QUIRE_CHECK(num_computed >= held.num_committed &&
               num_computed <= static_cast<int64_t>(tokens.size()) &&
@@ -276,13 +281,52 @@ void BlockManager::Commit(SequenceId id, std::span<const int32_t> tokens, int64_
       << "sequence " << id << ": " << num_computed << " tokens after " << held.num_committed;
   while (held.access.write && held.num_committed < num_computed) {
     const int64_t block_end = (held.num_committed / block_size_ + 1) * block_size_;
-    CommitInBlock(held, tokens, std::min(num_computed, block_end));
+    CommitInBlock(held, tokens, std::min(num_computed, block_end), last);
   }
   held.num_committed = num_computed;
   LeaveWindows(held);
 }
 
-void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, int64_t end) {
+void BlockManager::CommitAll(std::span<const Computed> all) {
+  // Each stage needs what the one before has begun to load.
+  constexpr size_t kStage = 8;  // sequences between two stages
+  constexpr size_t kNumStages = 5;
+  const auto at = [&](size_t i, size_t stage) {
+    const size_t passed = stage * kStage;
+    return i >= passed && i - passed < all.size() ? &all[i - passed] : nullptr;
+  };
+  hashes_.resize(all.size());
+  for (size_t i = 0; i < all.size() + kNumStages * kStage; ++i) {
+    if (const Computed* const c = at(i, 0)) Prefetch(c->id, Part::kRecord);
+    if (const Computed* const c = at(i, 1)) Prefetch(c->id, Part::kTable);
+    if (const Computed* const c = at(i, 2)) Prefetch(c->id, Part::kLastBlock);
+    if (const Computed* const c = at(i, 3)) hashes_[c - all.data()] = HashLast(*c);
+    if (const Computed* const c = at(i, 4)) {
+      const std::optional<ChainHash>& hash = hashes_[c - all.data()];
+      if (hash) store_.cache().PrefetchChain(*hash);
+    }
+    if (const Computed* const c = at(i, 5)) {
+      const std::optional<ChainHash>& hash = hashes_[c - all.data()];
+      Commit(*c, hash ? &*hash : nullptr);
+    }
+  }
+}
+
+std::optional<ChainHash> BlockManager::HashLast(const Computed& computed) const {
+  const Held& held = Find(computed.id);
+  const int64_t begin = computed.num_tokens - block_size_;
+  const int64_t i = begin / block_size_;
+  // The hash of the block before is known if that block is committed.
+  if (held.num_committed < begin || i < held.num_base_blocks || !held.access.write) return {};
+  const int32_t parent = i == held.num_base_blocks ? -1 : held.table.blocks()[i - 1];
+  const std::span<const int32_t> tokens = computed.tokens.subspan(begin, block_size_);
+  const ChainHash hash = store_.cache().HashOf(held.root, parent, tokens);
+  store_.cache().PrefetchBuckets(held.root, parent, tokens[0], hash);
+  return hash;
+}
+
+void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, int64_t end,
+                                 const ChainHash* whole) {
   PrefixCache& cache = store_.cache();
   const int64_t i = held.num_committed / block_size_;
   const int64_t begin = i * block_size_;
@@ -302,8 +346,11 @@ void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, in
   const int32_t parent = i == held.num_base_blocks ? -1 : held.table.blocks()[i - 1];
   const std::span<const int32_t> content = tokens.subspan(begin, end - begin);
 
-  if (end - begin == block_size_) {
-    if (const int32_t known = cache.FindWhole(held.root, parent, content); known >= 0) {
+  const bool fills = end - begin == block_size_;
+  ChainHash hash;
+  if (fills) {
+    hash = whole != nullptr ? *whole : cache.HashOf(held.root, parent, content);
+    if (const int32_t known = cache.FindWhole(held.root, parent, content, hash); known >= 0) {
       if (!held.access.read) {
         // The sequence may not read the cache, so it keeps the block that it computed itself. It
         // lists no later blocks, because nothing can be listed after an unlisted block.
@@ -321,12 +368,13 @@ void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, in
   if (cache.IsListed(block)) {
     QUIRE_CHECK(static_cast<int64_t>(cache.Tokens(block).size()) == held.num_committed - begin)
         << "block " << block << " was written by another";
-    cache.Append(block, tokens.subspan(held.num_committed, end - held.num_committed));
+    cache.Append(block, tokens.subspan(held.num_committed, end - held.num_committed),
+                 fills ? &hash : nullptr);
   } else {
-    store_.List(block, held.root, parent, content);
+    store_.List(block, held.root, parent, content, fills ? &hash : nullptr);
   }
   held.num_committed = end;
-  if (held.spills && end == begin + block_size_) {
+  if (held.spills && fills) {
     config_.spill->Offer(block, parent, cache.roots().key(held.root), cache.Tokens(block));
   }
 }
@@ -339,6 +387,7 @@ bool BlockManager::TryFork(SequenceId parent_id, SequenceId child_id) {
     Erase(child_id);
     return false;
   }
+  ++num_seals_;
   child.table.ForkFrom(parent.table, store_, block_size_, parent.num_committed);
   store_.cache().roots().AddRef(parent.root);
   child.root = parent.root;
@@ -393,9 +442,7 @@ void BlockManager::Prefetch(SequenceId id, Part part) const {
   if (part == Part::kTable) return __builtin_prefetch(&blocks.back());
   if (part == Part::kLastCounts) return store_.pool().Prefetch(blocks.back());
   store_.Prefetch(blocks.back());
-  const int64_t left = held.table.size() * block_size_ - held.num_committed;
-  const bool lists_or_fills = left == block_size_ || left == 1;  // with the next token
-  if (lists_or_fills && blocks.size() > 1) {
+  if (blocks.size() > 1) {
     store_.cache().PrefetchLinks(blocks.back(), blocks[blocks.size() - 2]);
   }
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -191,6 +192,10 @@ class BlockManager {
   bool CouldGrowLater(SequenceId id, int64_t num_tokens, TableShift shift = {}) const;
   // True if TryGrow, without a shift, would have nothing to do.
   bool Covers(SequenceId id, int64_t num_tokens) const;
+  // A number that rises whenever tables may no longer write into blocks in which they had room,
+  // because forks or pins hold these too. As long as it stands, what TryGrow has covered, up to the
+  // end of the last block, stays writable, unless the table is shifted or released.
+  int64_t num_seals() const { return num_seals_; }
   // Returns the number of blocks that TryGrow would take now, less those that it would free.
   int64_t NumBlocksToGrow(SequenceId id, int64_t num_tokens, TableShift shift = {}) const;
 
@@ -214,6 +219,14 @@ class BlockManager {
   // parts of blocks that have left the sequence's windows. num_computed may fall between calls only
   // after a shift. After a shift it counts tokens of the shifted table.
   void Commit(SequenceId id, std::span<const int32_t> tokens, int64_t num_computed);
+  // Commit() for each, with the tokens of a last block that is now full. It is faster, because the
+  // memory of the next ones is loaded meanwhile.
+  struct Computed {
+    SequenceId id = 0;
+    std::span<const int32_t> tokens;
+    int64_t num_tokens = 0;  // that are computed
+  };
+  void CommitAll(std::span<const Computed> all);
 
   // Creates a child that shares everything the parent committed. No step in flight may be writing
   // for the parent. Returns false, and creates no child, when the windows have no place for a
@@ -406,8 +419,13 @@ class BlockManager {
   void TrimToWindows(PrefixCache::Match& match);
   void LeaveWindows(Held& held);
   void CheckWindows() const;
-  // Commits tokens [num_committed, end), all of one block.
-  void CommitInBlock(Held& held, std::span<const int32_t> tokens, int64_t end);
+  // `last`: the hash of the last block, if only that one is left to commit and is full.
+  void Commit(const Computed& computed, const ChainHash* last);
+  // Returns `last` for Commit, and begins to load what it leads to; nullopt if there is none.
+  std::optional<ChainHash> HashLast(const Computed& computed) const;
+  // Commits tokens [num_committed, end), all of one block. `whole`: its hash, if that is known.
+  void CommitInBlock(Held& held, std::span<const int32_t> tokens, int64_t end,
+                     const ChainHash* whole);
 
   const BlockManagerConfig config_;
   const int32_t block_size_;
@@ -424,10 +442,12 @@ class BlockManager {
   std::vector<int32_t> matched_;
   std::vector<int64_t> begins_;
   std::vector<bool> continuable_;
+  std::vector<std::optional<ChainHash>> hashes_;  // scratch of CommitAll
   std::string ended_key_;  // scratch of AcquireRoot
   // The copies and shifts of the step being built.
   std::vector<kernels::BlockCopy> copies_;
   std::vector<kernels::KeyShift> shifts_;
+  int64_t num_seals_ = 0;
   int64_t num_hit_blocks_ = 0;
   int64_t num_partial_hits_ = 0;
   int64_t num_copies_ = 0;

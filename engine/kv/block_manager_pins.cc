@@ -127,6 +127,7 @@ bool BlockManager::TryPinFork(PinId pin, PinId from, std::span<const int32_t> to
 }
 
 void BlockManager::AddPin(PinId pin, Pinned pinned) {
+  ++num_seals_;
   // The root's end first, since the parent of a held block must be held.
   constexpr size_t kAhead = 16;
   for (size_t i = 0; i < pinned.blocks.size(); ++i) {

@@ -159,8 +159,9 @@ void BlockStore::DropSource(int32_t block, Payer payer, bool in_flight) {
   }
 }
 
-void BlockStore::List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens) {
-  cache_.List(block, root, parent, tokens);
+void BlockStore::List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens,
+                      const ChainHash* whole) {
+  cache_.List(block, root, parent, tokens, whole);
   pool_.SetListed(block, true);
 }
 

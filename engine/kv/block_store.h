@@ -95,7 +95,8 @@ class BlockStore {
                   bool in_flight = false);
 
   // See PrefixCache.
-  void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);
+  void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens,
+            const ChainHash* whole = nullptr);
   void Unlist(int32_t block);
   // Like Unlist, of a block whose K and V may be unsound.
   void Discard(int32_t block);

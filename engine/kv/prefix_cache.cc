@@ -91,15 +91,26 @@ PrefixCache::Match PrefixCache::Find(RootId root, std::span<const int32_t> token
   return match;
 }
 
-int32_t PrefixCache::FindWhole(RootId root, int32_t parent, std::span<const int32_t> tokens) const {
-  const NodeKey key = KeyOf(root, parent);
-  const ChainHash hash = Chain(HashOf(key), tokens);
+int32_t PrefixCache::FindWhole(RootId root, int32_t parent, std::span<const int32_t> tokens,
+                               const ChainHash& hash) const {
   classes_.Prefetch(hash);  // for Append
-  return Lookup(hash, key, tokens);
+  return Lookup(hash, KeyOf(root, parent), tokens);
 }
 
-void PrefixCache::List(int32_t block, RootId root, int32_t parent,
-                       std::span<const int32_t> tokens) {
+void PrefixCache::PrefetchBuckets(RootId root, int32_t parent, int32_t first_token,
+                                  const ChainHash& hash) const {
+  classes_.Prefetch(hash);
+  __builtin_prefetch(&whole_buckets_[WholeBucket(hash)], 1);
+  __builtin_prefetch(&child_buckets_[ChildBucket(KeyOf(root, parent), first_token)], 1);
+}
+
+void PrefixCache::PrefetchChain(const ChainHash& hash) const {
+  const int32_t first = whole_buckets_[WholeBucket(hash)];
+  if (first >= 0) __builtin_prefetch(&nodes_[first], 1);
+}
+
+void PrefixCache::List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens,
+                       const ChainHash* whole) {
   Node& node = nodes_[block];
   QUIRE_CHECK(!IsListed(block) && !tokens.empty() &&
               tokens.size() <= static_cast<size_t>(block_size_))
@@ -122,17 +133,17 @@ void PrefixCache::List(int32_t block, RootId root, int32_t parent,
   LinkSibling(block);
   tokens_[int64_t{block} * block_size_] = tokens[0];
   LinkChild(block);
-  Append(block, tokens);
+  Append(block, tokens, whole);
 }
 
-void PrefixCache::Append(int32_t block, std::span<const int32_t> tokens) {
+void PrefixCache::Append(int32_t block, std::span<const int32_t> tokens, const ChainHash* whole) {
   Node& node = nodes_[block];
   QUIRE_CHECK(node.num_tokens + tokens.size() <= static_cast<size_t>(block_size_))
       << "block " << block << ", " << node.num_tokens << " + " << tokens.size() << " tokens";
   std::ranges::copy(tokens, tokens_.begin() + int64_t{block} * block_size_ + node.num_tokens);
   node.num_tokens += static_cast<int32_t>(tokens.size());
   if (node.num_tokens < block_size_ || tokens.empty()) return;
-  node.hash = Chain(HashOf(node.parent), Tokens(block));
+  node.hash = whole != nullptr ? *whole : Chain(HashOf(node.parent), Tokens(block));
   node.num_uses = classes_.UsesOf(node.hash);
   LinkWhole(block);
 }
@@ -241,6 +252,7 @@ void PrefixCache::MarkHeld(int32_t block, int64_t now_ms) {
   }
   if (node.num_children == 0) evictable_.Remove(block);
 }
+
 
 int32_t PrefixCache::Evict(int64_t now_ms) {
   evictable_.Advance(now_ms);

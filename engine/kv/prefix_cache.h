@@ -56,14 +56,26 @@ class PrefixCache {
   // `whole`.
   Match Find(RootId root, std::span<const int32_t> tokens, std::vector<int32_t>* whole);
 
-  // Returns the whole block with these tokens under `parent` (-1: the root itself), or -1.
-  int32_t FindWhole(RootId root, int32_t parent, std::span<const int32_t> tokens) const;
+  // Returns the whole block with these tokens under `parent` (-1: the root itself), or -1. `hash` is
+  // HashOf them.
+  int32_t FindWhole(RootId root, int32_t parent, std::span<const int32_t> tokens) const {
+    return FindWhole(root, parent, tokens, HashOf(root, parent, tokens));
+  }
+  int32_t FindWhole(RootId root, int32_t parent, std::span<const int32_t> tokens,
+                    const ChainHash& hash) const;
+  // Returns the hash of a whole block with these tokens under `parent`.
+  ChainHash HashOf(RootId root, int32_t parent, std::span<const int32_t> tokens) const {
+    return Chain(HashOf(KeyOf(root, parent)), tokens);
+  }
 
   // Makes `block` a node under `parent` (-1: under the root). The block must be held. If `tokens`
   // fill the block, FindWhole() must not find another block with these tokens under `parent`.
-  void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);
-  // Adds tokens to a node that is not full. If they fill the node, the condition of List applies.
-  void Append(int32_t block, std::span<const int32_t> tokens);
+  // `whole` may be their hash then, which is computed otherwise.
+  void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens,
+            const ChainHash* whole = nullptr);
+  // Adds tokens to a node that is not full. If they fill the node, what List says of that applies,
+  // with all tokens of the node.
+  void Append(int32_t block, std::span<const int32_t> tokens, const ChainHash* whole = nullptr);
   // Removes a leaf from the tree.
   void Unlist(int32_t block);
 
@@ -78,6 +90,11 @@ class PrefixCache {
     __builtin_prefetch(&kin_[parent], 1);
     __builtin_prefetch(&nodes_[parent], 1);
   }
+  // Begin to load what else FindWhole() and List() of a whole block touch; the second function what
+  // lies behind the first.
+  void PrefetchBuckets(RootId root, int32_t parent, int32_t first_token,
+                       const ChainHash& hash) const;
+  void PrefetchChain(const ChainHash& hash) const;
 
   bool IsListed(int32_t block) const { return nodes_[block].num_tokens > 0; }
   // The class of a block that is not held; see ReuseClasses.

@@ -62,7 +62,7 @@ Scheduler::~Scheduler() {
 }
 
 std::shared_ptr<Scheduler::Group> Scheduler::NewGroup(const std::shared_ptr<Request>& request) {
-  auto group = std::make_shared<Group>();
+  auto group = std::allocate_shared<Group>(base::RecordAllocator<Group>(records_));
   group->request = request;
   const GenerateParams& params = request->params;
   group->on = PinOf(*request);
@@ -74,14 +74,14 @@ std::shared_ptr<Scheduler::Group> Scheduler::NewGroup(const std::shared_ptr<Requ
   return group;
 }
 
-void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
-  const std::shared_ptr<Request>& request = sequence->request;
+void Scheduler::Add(Sequence sequence) {
+  const std::shared_ptr<Request> request = sequence.request;
   const int32_t n = request->params.sampling.num_sequences();
   QUIRE_CHECK(n >= 1 && n <= config_.max_num_seqs && request->max_tokens >= 1 &&
-              !sequence->tokens.empty() && sequence->sample_index == 0)
-      << "sequence " << sequence->id;
+              !sequence.tokens.empty() && sequence.sample_index == 0)
+      << "sequence " << sequence.id;
   std::shared_ptr<Group> group = NewGroup(request);
-  ReserveTokens(*sequence);
+  ReserveTokens(sequence);
   State& state = NewState(std::move(sequence), std::move(group), next_order_);
   next_order_ += n;
   waiting_->Add(state);
@@ -105,16 +105,16 @@ int64_t Scheduler::NumPromptTokensLeft() const {
   return num_tokens;
 }
 
-void Scheduler::AddResumed(std::vector<std::unique_ptr<Sequence>> samples) {
+void Scheduler::AddResumed(std::vector<Sequence> samples) {
   QUIRE_CHECK(!samples.empty());
-  const std::shared_ptr<Request> request = samples.front()->request;
+  const std::shared_ptr<Request> request = samples.front().request;
   const std::shared_ptr<Group> group = NewGroup(request);
-  for (std::unique_ptr<Sequence>& sample : samples) {
-    QUIRE_CHECK(sample->request == request && sample->num_generated() >= 0 &&
-                sample->num_generated() < request->max_tokens)
-        << "sequence " << sample->id;
-    ReserveTokens(*sample);
-    const auto index = static_cast<uint64_t>(sample->sample_index);
+  for (Sequence& sample : samples) {
+    QUIRE_CHECK(sample.request == request && sample.num_generated() >= 0 &&
+                sample.num_generated() < request->max_tokens)
+        << "sequence " << sample.id;
+    ReserveTokens(sample);
+    const auto index = static_cast<uint64_t>(sample.sample_index);
     State& state = NewState(std::move(sample), group, next_order_ + index);
     state.forked = true;
     waiting_->Add(state);
@@ -123,12 +123,12 @@ void Scheduler::AddResumed(std::vector<std::unique_ptr<Sequence>> samples) {
   no_start_until_ = 0;
 }
 
-Scheduler::State& Scheduler::NewState(std::shared_ptr<Sequence> sequence,
-                                      std::shared_ptr<Group> group, uint64_t order) {
-  std::unique_ptr<State>& state = states_[sequence->id];
-  QUIRE_CHECK(state == nullptr) << "sequence " << sequence->id << " exists";
-  state = std::make_unique<State>();
-  state->sequence = std::move(sequence);
+Scheduler::State& Scheduler::NewState(Sequence sequence, std::shared_ptr<Group> group,
+                                      uint64_t order) {
+  std::shared_ptr<State>& state = states_[sequence.id];
+  QUIRE_CHECK(state == nullptr) << "sequence " << sequence.id << " exists";
+  state = std::allocate_shared<State>(base::RecordAllocator<State>(records_));
+  state->sequence = std::allocate_shared<Sequence>(records_, std::move(sequence));
   state->group = std::move(group);
   state->id = state->sequence->id;
   const Request& request = *state->group->request;
@@ -136,6 +136,7 @@ Scheduler::State& Scheduler::NewState(std::shared_ptr<Sequence> sequence,
   state->order = order;
   state->priority = request.params.sched.priority;
   state->deadline = request.deadline;
+  state->is_cancelled = request.cancelled.load(std::memory_order_acquire);
   state->is_scoring = request.is_scoring();
   state->has_beams = request.has_beams();
   state->has_window = request.cache_window.on();
@@ -176,9 +177,11 @@ std::vector<FinishedSequence> Scheduler::TakeDropped() {
 
 void Scheduler::Reconsider(SequenceId id, absl::Time now) {
   const auto it = states_.find(id);
-  if (it == states_.end() || it->second->phase != State::Phase::kWaiting) return;
+  if (it == states_.end()) return;
   State& state = *it->second;
-  if (state.request().cancelled.load(std::memory_order_acquire)) {
+  state.is_cancelled = state.request().cancelled.load(std::memory_order_acquire);
+  if (state.phase != State::Phase::kWaiting) return;
+  if (state.is_cancelled) {
     dropped_.push_back(End(state, FinishReason::kAbort, EndCause::kCancelled));
   } else if (waiting_->IsStalled(state) && SinkCanTake(state, state.num_samples(), now)) {
     waiting_->Resume(state);
@@ -187,7 +190,7 @@ void Scheduler::Reconsider(SequenceId id, absl::Time now) {
 }
 
 EndCause Scheduler::CauseOf(State& state, absl::Time now) {
-  if (state.request().cancelled.load(std::memory_order_acquire)) return EndCause::kCancelled;
+  if (state.is_cancelled) return EndCause::kCancelled;
   if (state.deadline <= now) return EndCause::kDeadline;
   // A sink that has room for only some of the samples counts as stalled, too. Otherwise the
   // sequence could wait for ever.
@@ -202,10 +205,7 @@ void Scheduler::DropEnded(absl::Time now) {
   any_prefill_ = any_stalled_prefill_ = false;
   for (size_t i = running_.size(); i-- > 0;) {  // backwards, because End() removes the element
     if (i >= 12) running_[i - 12]->Prefetch();
-    if (i >= 6) {
-      __builtin_prefetch(running_[i - 6]->sequence.get(), 1);
-      __builtin_prefetch(&running_[i - 6]->request().cancelled);
-    }
+    if (i >= 6) __builtin_prefetch(running_[i - 6]->sequence.get(), 1);
     State& state = *running_[i];
     const EndCause cause = CauseOf(state, now);
     if (cause != EndCause::kFinished) {
@@ -230,6 +230,7 @@ void Scheduler::DropEnded(absl::Time now) {
 FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause cause) {
   const SequenceId id = state.sequence->id;
   if (state.phase == State::Phase::kRunning) {
+    if (!state.is_void) CommitRest(state);
     if (cause == EndCause::kFinished) PinSession(state);
     if (state.runs_beams()) {
       ReleaseBeams(state, {.num_generated = state.sequence->num_generated()});
@@ -312,18 +313,10 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
       num_refused = TakeDrafts(state, entry, tokens);
     }
     if (!lost) {
+      const int64_t before = sequence.num_computed;
       sequence.num_computed += entry.num_tokens - num_refused;
       state.is_void = std::ranges::any_of(tokens, &SampledToken::is_void);
-      if (!state.is_void) {
-        blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(sequence.num_computed));
-        if (state.pins != kNoPin && sequence.num_computed == state.prompt_len) {
-          // Without its parts in a window, or places for them, the prompt is not pinned.
-          blocks_.TryPin(state.pins, state.group->root_key, sequence.tokens, state.group->payer);
-        }
-        if ((state.leads || state.num_followers > 0) && flights_->NoteComputed(state)) {
-          no_start_until_ = 0;
-        }
-      }
+      if (!state.is_void) Commit(state, sequence, before);
     }
     if (tokens.empty()) {
       if (state.made_beams() && !state.forked && !lost &&
@@ -342,6 +335,7 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
   }
   QUIRE_CHECK(first_token == sampled.tokens.size())
       << sampled.tokens.size() << " tokens, for " << first_token;
+  CommitFull();
   EndOldestInFlight();
   return finished;
 }
@@ -367,13 +361,13 @@ void Scheduler::ForkSamples(State& first, std::span<const SampledToken> sampled,
   first.forked = true;
   Sequence& sequence = *first.sequence;
   for (size_t k = 1; k < sampled.size(); ++k) {
-    auto sibling = std::make_shared<Sequence>();
-    sibling->id = sequence.id + static_cast<SequenceId>(k);
-    sibling->sample_index = static_cast<int32_t>(k);
-    sibling->request = sequence.request;
-    sibling->tokens.reserve(sequence.tokens.capacity());
-    sibling->tokens = sequence.tokens;
-    sibling->first_scheduled = sequence.first_scheduled;
+    Sequence sibling;
+    sibling.id = sequence.id + static_cast<SequenceId>(k);
+    sibling.sample_index = static_cast<int32_t>(k);
+    sibling.request = sequence.request;
+    sibling.tokens.reserve(sequence.tokens.capacity());
+    sibling.tokens = sequence.tokens;
+    sibling.first_scheduled = sequence.first_scheduled;
     State& state = NewState(std::move(sibling), first.group, first.order + k);
     state.started = true;
     state.forked = true;
@@ -415,6 +409,46 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
   if (token.finish_reason != FinishReason::kNone) {
     finished.push_back(End(state, token.finish_reason, EndCause::kFinished));
   }
+}
+
+// What a sequence generates is committed when it fills a block, at the end of the step, or when the
+// sequence stops to run. So most tokens cost the cache nothing.
+void Scheduler::Commit(State& state, const Sequence& sequence, int64_t before) {
+  const int64_t after = sequence.num_computed;
+  const int64_t block_size = blocks_.block_size();
+  const bool later = before >= state.prompt_len && !state.has_beams && !state.has_window &&
+                     !state.leads && state.num_followers == 0 && blocks_.num_kv_groups() == 1 &&
+                     (after % block_size == 0 || before / block_size == after / block_size);
+  state.has_uncommitted = later;
+  if (later) {
+    if (after % block_size == 0) full_.push_back(&state);
+    return;
+  }
+  blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(after));
+  if (state.pins != kNoPin && after == state.prompt_len) {
+    // Without its parts in a window, or places for them, the prompt is not pinned.
+    blocks_.TryPin(state.pins, state.group->root_key, sequence.tokens, state.group->payer);
+  }
+  if ((state.leads || state.num_followers > 0) && flights_->NoteComputed(state)) {
+    no_start_until_ = 0;
+  }
+}
+
+void Scheduler::CommitFull() {
+  computed_.clear();
+  for (State* state : full_) {
+    if (!std::exchange(state->has_uncommitted, false)) continue;  // it has ended
+    computed_.push_back({.id = state->id,
+                         .tokens = state->sequence->tokens,
+                         .num_tokens = state->sequence->num_computed});
+  }
+  full_.clear();
+  blocks_.CommitAll(computed_);
+}
+
+void Scheduler::CommitRest(State& state) {
+  if (!std::exchange(state.has_uncommitted, false)) return;
+  blocks_.Commit(state.id, state.sequence->tokens, state.sequence->num_computed);
 }
 
 // Before the release, so that nothing is evicted meanwhile.

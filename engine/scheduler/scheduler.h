@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
+#include "base/record_allocator.h"
 #include "engine/kv/block_manager.h"
 #include "engine/request/follow_end.h"
 #include "engine/request/sequence.h"
@@ -180,14 +181,14 @@ class Scheduler {
 
   // Adds the first sequence of a request, with the prompt's tokens. The other n - 1 sequences are
   // forked from it later, with ids id + 1 .. id + n - 1.
-  void Add(std::unique_ptr<Sequence> sequence);
+  void Add(Sequence sequence);
   // Adds the samples of a resumed request that have not ended, at least one, each with the prompt's
   // tokens and the tokens that it had. They are scheduled like forked sequences that were preempted
   // just now, but wait in the turns of new ones, so nobody gains a place by resuming.
-  void AddResumed(std::vector<std::unique_ptr<Sequence>> samples);
+  void AddResumed(std::vector<Sequence> samples);
 
   // Returns the plan of a step, which is empty when nothing can run now. First ends the running
-  // sequences that were cancelled, and all sequences that are past their deadline or have stalled
+  // sequences that were cancelled (see Reconsider), and all sequences that are past their deadline or have stalled
   // too long. TakeDropped() returns the ended sequences. Plans that are not empty must be completed
   // (or failed), in order. Up to pipeline_depth plans may be outstanding when the next is made.
   StepPlan Schedule(absl::Time now);
@@ -218,10 +219,10 @@ class Scheduler {
   // with what they leave of a step, whatever its priority.
   int64_t NumPromptTokensLeft() const;
   // To be called when the request of the sequence was cancelled, or when its sink has room again.
-  // If the request was cancelled, ends a waiting sequence. If the sink has room, lets a stalled
-  // waiting sequence take its turn again. Without this call, the scheduler would notice either
-  // event only at the sequence's deadline, or when it has been stalled for stalled_stream_timeout.
-  // Does nothing to a running sequence, which each step checks.
+  // If the request was cancelled, ends a waiting sequence; the next step ends a running one. If the
+  // sink has room, lets a stalled waiting sequence take its turn again. Without this call, the
+  // scheduler would notice either event only at the sequence's deadline, or when it has been stalled
+  // for stalled_stream_timeout.
   void Reconsider(SequenceId id, absl::Time now);
   // Returns the sequences that Schedule(), Cancel() and Reconsider() ended since the last call.
   std::vector<FinishedSequence> TakeDropped();
@@ -250,6 +251,13 @@ class Scheduler {
   void DropEnded(absl::Time now);
   EndCause CauseOf(State& state, absl::Time now);  // kFinished: the sequence goes on
   FinishedSequence End(State& state, FinishReason reason, EndCause cause);
+  // Commits what a sequence of the state computed in a step before which it had computed `before`
+  // tokens, or notes that it is to be committed later.
+  void Commit(State& state, const Sequence& sequence, int64_t before);
+  // Commits the blocks that are full since this step.
+  void CommitFull();
+  // Commits what the sequence has computed and not committed.
+  void CommitRest(State& state);
   // Pins what the sequence has committed, if its request is a turn of a pinned session.
   void PinSession(const State& state);
 
@@ -267,6 +275,9 @@ class Scheduler {
   int32_t Draft(State& state, int32_t most, StepPlan& plan);
   // Plans the next `num_tokens` tokens of the sequence, and the last `num_drafts` of plan.drafts.
   void PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, StepPlan& plan);
+  // Charges a tenant for what is planned. FlushCharge() must follow before charges are read.
+  void Charge(TenantShares::TenantId tenant, int64_t cost);
+  void FlushCharge();
   // Returns true if the sequence's sink has room for `num_deltas` more.
   static bool SinkHasRoom(const State& state, int32_t num_deltas);
   // Plans the next tokens of all beams, at most `most_tokens` in all, or none.
@@ -279,6 +290,8 @@ class Scheduler {
   // Grows the sequence's table for tokens up to `end` and applies the shift that is due. Preempts
   // other sequences if needed. Returns false if the table could not grow.
   bool MakeRoom(State& state, int64_t end);
+  // True if MakeRoom has nothing to do.
+  bool HasRoom(const State& state, int64_t end) const;
   bool MakeRoomForBeams(State& state, int64_t end);
   State* PickVictim(const State& served) const;
   State* PickStalled() const;
@@ -316,7 +329,7 @@ class Scheduler {
                  std::vector<FinishedSequence>& finished);
 
   std::shared_ptr<Group> NewGroup(const std::shared_ptr<Request>& request);
-  State& NewState(std::shared_ptr<Sequence> sequence, std::shared_ptr<Group> group, uint64_t order);
+  State& NewState(Sequence sequence, std::shared_ptr<Group> group, uint64_t order);
   void AddPlaces(const State& state, int32_t num);
   void InsertRunning(State& state);
   template <typename StateOf>
@@ -325,19 +338,24 @@ class Scheduler {
   const SchedulerConfig config_;
   BlockManager& blocks_;  // not owned
   TenantShares shares_;
-  std::unordered_map<SequenceId, std::unique_ptr<State>> states_;  // waiting and running ones
+  const base::RecordAllocator<Sequence> records_;  // of the next three kinds, and of groups
+  std::unordered_map<SequenceId, std::shared_ptr<State>> states_;  // waiting and running ones
   std::unique_ptr<Waiting> waiting_;
   std::unique_ptr<Flights> flights_;
   std::vector<State*> running_;                // oldest first
-  std::vector<std::unique_ptr<State>> ended_;  // kept while plans in flight name them
+  std::vector<std::shared_ptr<State>> ended_;  // kept while plans in flight name them
   std::vector<FinishedSequence> dropped_;
   std::vector<InFlight> in_flight_;        // oldest first; at most pipeline_depth + 1
   std::vector<InFlight> spare_in_flight_;  // kept for their capacity, like the next two
   std::vector<StepPlan> spare_plans_;
   std::vector<State*> scratch_;
+  std::vector<State*> full_;  // the sequences with a block that is full since this step
+  std::vector<BlockManager::Computed> computed_;  // scratch of CommitFull
   std::vector<State*> together_;  // candidates in the order of their turns; the shortest starts
   uint64_t next_order_ = 0;
   uint64_t cache_epoch_;            // part of every root key
+  TenantShares::TenantId charged_ = -1;
+  int64_t charge_ = 0;              // of charged_, not flushed yet
   int64_t step_ = 0;                // the step planned last
   int64_t num_schedules_ = 0;       // number of calls of Schedule
   int32_t num_places_ = 0;          // places of max_num_seqs that running sequences take

@@ -56,8 +56,7 @@ void Scheduler::PlanBeams(State& state, int32_t most_tokens, Budget& budget, Ste
   state.num_known = std::max(state.num_known, state.num_planned);
   state.sequence->num_recomputed += again;
   stats_.recomputed_tokens += again;
-  shares_.Charge(state.group->tenant, num_tokens * TenantShares::kDecodeCost);
-  waiting_->NoteCharged(state.group->tenant);
+  Charge(state.group->tenant, num_tokens * TenantShares::kDecodeCost);
   plan.num_tokens += num_tokens;
   budget.tokens -= num_tokens;
 }
@@ -116,7 +115,7 @@ void Scheduler::MakeBeams(State& state) {
   for (SequenceId k = 0; k < width; ++k) {
     std::shared_ptr<Sequence> beam = first;
     if (k > 0) {
-      beam = std::make_shared<Sequence>();
+      beam = std::allocate_shared<Sequence>(records_);
       beam->id = first->id + k;
       beam->sample_index = static_cast<int32_t>(k);
       beam->request = first->request;

@@ -54,6 +54,7 @@ StepPlan Scheduler::Schedule(absl::Time now) {
   blocks_.BeginStep(plan.step, now);
   Budget budget{.tokens = config_.max_num_batched_tokens, .logit_rows = config_.max_logit_rows};
   PlanDecodes(now, budget, plan);
+  FlushCharge();
   if (!plan.empty() && config_.prefill_limit) {
     const auto num_decodes = static_cast<int32_t>(plan.entries.size());
     const auto num_drafts = static_cast<int32_t>(plan.drafts.size());
@@ -197,6 +198,7 @@ bool Scheduler::TryPlanPrefill(State& state, absl::Time now, Budget& budget, Ste
     return false;
   }
   PlanChunk(state, chunk, 0, plan);
+  FlushCharge();
   budget.tokens -= chunk;
   budget.logit_rows -= rows;
   return true;
@@ -234,10 +236,9 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, 
   num_sampled_ += entry.num_draws();
   state.num_planned = end + num_drafts;
   state.last_step = plan.step;
-  shares_.Charge(state.group->tenant,
-                 num_tokens * (decode ? TenantShares::kDecodeCost : TenantShares::kPrefillCost) +
-                     num_drafts * TenantShares::kPrefillCost);
-  waiting_->NoteCharged(state.group->tenant);
+  Charge(state.group->tenant,
+         num_tokens * (decode ? TenantShares::kDecodeCost : TenantShares::kPrefillCost) +
+             num_drafts * TenantShares::kPrefillCost);
 
   const int64_t again = std::clamp(state.num_known - begin, int64_t{0}, int64_t{num_tokens});
   if (again > 0) sequence.num_recomputed += again;
@@ -251,7 +252,21 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, 
   plan.entries.push_back(entry);
 }
 
+// Charges of one tenant after another are added up first.
+void Scheduler::Charge(TenantShares::TenantId tenant, int64_t cost) {
+  if (tenant != charged_) FlushCharge();
+  charged_ = tenant;
+  charge_ += cost;
+}
+
+void Scheduler::FlushCharge() {
+  if (charge_ == 0) return;
+  shares_.Charge(charged_, std::exchange(charge_, 0));
+  waiting_->NoteCharged(charged_);
+}
+
 bool Scheduler::MakeRoom(State& state, int64_t end) {
+  if (HasRoom(state, end)) return true;
   const SequenceId id = state.sequence->id;
   const TableShift shift = state.ShiftDue();
   const int64_t num_tokens = state.PositionOf(end) - shift.count;
@@ -264,6 +279,11 @@ bool Scheduler::MakeRoom(State& state, int64_t end) {
     Preempt(*victim);
   }
   if (shift.count > 0) ++state.num_shifts;
+  // In a window, each token needs a place, and a shift may be due at any.
+  if (!state.has_window && blocks_.num_kv_groups() == 1) {
+    state.room_end = blocks_.NumBlocksFor(end) * blocks_.block_size();
+    state.room_seals = blocks_.num_seals();
+  }
   return true;
 }
 
@@ -298,6 +318,8 @@ Scheduler::State* Scheduler::PickVictim(const State& served) const {
 
 void Scheduler::Preempt(State& victim) {
   flights_->Stop(victim);
+  CommitRest(victim);
+  victim.room_end = 0;
   if (victim.runs_beams()) {
     ReleaseBeams(victim, {.comes_back = true});
     victim.num_joint = NumJointTokens(victim);

@@ -57,6 +57,8 @@ struct alignas(64) Scheduler::State {
   bool has_beams = false;
   bool has_window = false;
   bool wants_prompt_logprobs = false;
+  bool is_cancelled = false;     // as its request is; see Reconsider
+  bool has_uncommitted = false;  // not all that it computed is committed; see CommitRest
   // The most tokens that steps in flight will draw; before the fork, 0 or n.
   int32_t unsampled = 0;
   int32_t in_flight = 0;     // entries in steps in flight
@@ -74,6 +76,10 @@ struct alignas(64) Scheduler::State {
   int32_t num_followers = 0;  // sequences whose `leader` is this one
   uint64_t order = 0;         // the order of arrival; a smaller value is older
   int64_t num_shifts = 0;     // shifts of its table since it started
+  // Its table has room for tokens up to `room_end`, as long as no more blocks have been sealed
+  // (BlockManager::num_seals) than `room_seals`.
+  int64_t room_end = 0;
+  int64_t room_seals = 0;
 
   // Most steps read none of the members below.
   //
@@ -200,6 +206,10 @@ struct Scheduler::Budget {
   int32_t logit_rows = 0;  // of prompts, continuations and drafts
 };
 
+inline bool Scheduler::HasRoom(const State& state, int64_t end) const {
+  return end <= state.room_end && state.room_seals == blocks_.num_seals();
+}
+
 // A loop over sequences calls this for the i-th of `n`. state_of(k) returns the k-th. Begins to
 // load what the planning of a decode (`completes`: its completion) touches of the sequences to
 // come, in the order in which one address leads to the next. With hundreds of sequences a step
@@ -207,22 +217,27 @@ struct Scheduler::Budget {
 template <typename StateOf>
 void Scheduler::PrefetchAhead(size_t i, size_t n, bool completes, StateOf state_of) const {
   using Part = BlockManager::Part;
+  // A decode that has room touches no blocks.
+  const auto prefetch_blocks = [this](const State& state, Part part) {
+    if (!HasRoom(state, state.num_planned + 1)) blocks_.Prefetch(state.id, part);
+  };
   if (i + 12 < n) state_of(i + 12)->Prefetch();
   if (i + 8 < n) {
     const State& state = *state_of(i + 8);
     __builtin_prefetch(state.sequence.get(), 1);
     __builtin_prefetch(state.group.get(), 1);
-    blocks_.Prefetch(state.id, Part::kRecord);
+    if (!completes) prefetch_blocks(state, Part::kRecord);
   }
   if (i + 5 < n) {
     const State& state = *state_of(i + 5);
     const std::vector<int32_t>& tokens = state.sequence->tokens;
-    if (completes) __builtin_prefetch(tokens.data() + tokens.size(), 1);
-    blocks_.Prefetch(state.id, Part::kTable);
+    if (completes) {
+      __builtin_prefetch(tokens.data() + tokens.size(), 1);
+    } else {
+      prefetch_blocks(state, Part::kTable);
+    }
   }
-  if (i + 2 < n) {
-    blocks_.Prefetch(state_of(i + 2)->id, completes ? Part::kLastBlock : Part::kLastCounts);
-  }
+  if (i + 2 < n && !completes) prefetch_blocks(*state_of(i + 2), Part::kLastCounts);
 }
 
 }  // namespace quire::engine

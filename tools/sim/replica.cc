@@ -77,10 +77,10 @@ void Replica::Add(const TraceRequest& request, int32_t block_tokens, double now)
       .served = {.arrival = now, .prompt_tokens = request.prompt_tokens, .tenant = request.tenant},
       .num_tokens = num_tokens};
   num_tokens_left_ += num_tokens;
-  auto sequence = std::make_unique<engine::Sequence>();
-  sequence->id = id;
-  sequence->tokens = made->prompt_ids;
-  sequence->request = std::move(made);
+  engine::Sequence sequence;
+  sequence.id = id;
+  sequence.tokens = made->prompt_ids;
+  sequence.request = std::move(made);
   {
     const Stopwatch watch(scheduler_time_);
     scheduler_.Add(std::move(sequence));

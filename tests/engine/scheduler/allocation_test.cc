@@ -70,10 +70,10 @@ class World {
       request->prompt_ids.assign(kPromptLen, next_id_);  // a prompt unlike all others
       request->max_tokens = max_tokens;
       request->sink = std::make_shared<DeafSink>();
-      auto sequence = std::make_unique<Sequence>();
-      sequence->id = next_id_++;
-      sequence->tokens = request->prompt_ids;
-      sequence->request = std::move(request);
+      Sequence sequence;
+      sequence.id = next_id_++;
+      sequence.tokens = request->prompt_ids;
+      sequence.request = std::move(request);
       scheduler_.Add(std::move(sequence));
     }
     Counts counts;

@@ -39,10 +39,10 @@ class DraftingTest : public ::testing::Test {
     request->prompt_ids = std::move(prompt);
     request->max_tokens = max_tokens;
     request->sink = std::make_shared<FakeSink>();
-    auto sequence = std::make_unique<Sequence>();
-    sequence->id = next_id_++;
-    sequence->tokens = request->prompt_ids;
-    sequence->request = std::move(request);
+    Sequence sequence;
+    sequence.id = next_id_++;
+    sequence.tokens = request->prompt_ids;
+    sequence.request = std::move(request);
     scheduler_->Add(std::move(sequence));
     return next_id_ - 1;
   }

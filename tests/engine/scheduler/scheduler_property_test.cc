@@ -130,7 +130,7 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
     if (disturb && !added.empty()) {
       auto& [id, spec] = added[pick(0, static_cast<int>(added.size()) - 1)];
       const int what = pick(0, 19);
-      if (what == 0) simulation.request(id).cancelled = true;
+      if (what == 0) simulation.Cancel(id);
       if (what == 1) (void)simulation.scheduler().Cancel(id + pick(0, spec.n - 1));
       if (what == 2 || what == 3) simulation.sink(id).room = pick(0, spec.n);
       if (what > 12) simulation.sink(id).room = 1 << 20;

@@ -228,7 +228,7 @@ TEST(SchedulerTest, WhatIsCancelledOrPastItsDeadlineIsFreeAtTheNextSchedule) {
       simulation.Add({.prompt = Prompt(9, 20), .deadline = simulation.now + absl::Seconds(1)});
   const SequenceId by_id = simulation.Add({.prompt = Prompt(9, 40)});
   simulation.Step();
-  simulation.request(cancelled).cancelled = true;
+  simulation.Cancel(cancelled);
   simulation.now += absl::Seconds(1);
   EXPECT_TRUE(simulation.scheduler().Cancel(by_id).ok());
   EXPECT_EQ(simulation.scheduler().Cancel(by_id).code(), absl::StatusCode::kNotFound);

@@ -118,12 +118,17 @@ SequenceId Simulation::Add(const RequestSpec& spec) {
     request->prefix = std::move(prefix);
   }
   requests_[id] = request;
-  auto sequence = std::make_unique<Sequence>();
-  sequence->id = id;
-  sequence->request = request;
-  sequence->tokens = request->prompt_ids;
+  Sequence sequence;
+  sequence.id = id;
+  sequence.request = request;
+  sequence.tokens = request->prompt_ids;
   scheduler_.Add(std::move(sequence));
   return id;
+}
+
+void Simulation::Cancel(SequenceId first) {
+  requests_.at(first)->cancelled = true;
+  for (int32_t k = 0; k < specs_.at(first).n; ++k) scheduler_.Reconsider(first + k, now);
 }
 
 const RequestSpec& Simulation::SpecOf(const Sequence& sequence) const {

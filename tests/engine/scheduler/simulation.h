@@ -88,7 +88,8 @@ class Simulation {
   // of a beam is not one of them.
   static std::vector<int32_t> Alone(const RequestSpec& spec, int32_t k);
 
-  Request& request(SequenceId first) { return *requests_.at(first); }
+  // Cancels a request, as the step thread does.
+  void Cancel(SequenceId first);
   FakeSink& sink(SequenceId first) { return *sinks_.at(first); }
   Scheduler& scheduler() { return scheduler_; }
   BlockManager& blocks() { return blocks_; }

@@ -339,7 +339,7 @@ void RunFlightWorld(uint32_t seed, int32_t depth, bool disturb, FlightTotals& to
     for (int i = disturb && !added.empty() ? 3 * depth + 1 : 0; i > 0; --i) {
       const SequenceId id = std::next(added.begin(), pick(0, std::ssize(added) - 1))->first;
       const int what = pick(0, 9);
-      if (what == 0) simulation.request(id).cancelled = true;
+      if (what == 0) simulation.Cancel(id);
       if (what == 1) (void)simulation.scheduler().Cancel(id);
       // A reader that is stuck when its prompt was computed: whoever needs its place preempts it.
       if (what == 2 && simulation.Planned(id) && simulation.Entry(id).num_samples > 0) {
