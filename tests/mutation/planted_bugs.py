@@ -175,6 +175,13 @@ bug("m08", "a window is left one token early", "LeaveWindow(store_, w, WindowBeg
     "LeaveWindow(store_, w, WindowBegin(w, held.num_committed + (BUG ? 1 : 0)", "scheduler_test")
 bug("m09", "a hit goes on over a hole in a window", "run + 1 : 0;", "run + 1 : BUG ? run : 0;", "scheduler_test")
 
+bug, drop = source("engine/kv/block_manager.cc", "kv_test:PinsProperty*")
+drop("ForksSealNothing", "a sequence has room in a block that it shares with a fork", "++num_seals_;")
+bug("HashOfWhatIsNotThere", "a block is named after one that is not committed yet",
+    "if (held.num_committed < begin ||", "if ((!BUG && held.num_committed < begin) ||")
+bug, drop = source("engine/kv/block_manager_pins.cc", "kv_test:PinsProperty*")
+drop("PinsSealNothing", "a sequence has room in a block that is pinned", "++num_seals_;")
+
 bug, drop = source("engine/kv/block_manager_pins.cc", "kv_test:Pin*")
 drop("q05", "the part-filled last block of a pin is not pinned", "matched_.push_back(match.partial_block);")
 bug("q06", "a pin holds no part of a window", "i < end; ++i) window.Hold(", "i < end && !BUG; ++i) window.Hold(")
@@ -186,9 +193,10 @@ bug("q09", "what starts after a pin's end continues its roots", "ended_key_.push
     "if (!BUG) ended_key_.push_back('!');")
 # --- Named prefixes.
 
+bug, drop = source("engine/scheduler/scheduler_complete.cc", "prefix_test:PrefixEngineTest.*")
+bug("q13", "a prefix ends before it is pinned", "if (state.pins != kNoPin && after == state.prompt_len) {",
+    "if (!BUG && state.pins != kNoPin && after == state.prompt_len) {")
 bug, drop = source("engine/scheduler/scheduler.cc", "prefix_test:PrefixEngineTest.*")
-bug("q13", "a prefix ends before it is pinned", "if (state.pins != kNoPin && sequence.num_computed == state.prompt_len) {",
-    "if (!BUG && state.pins != kNoPin && sequence.num_computed == state.prompt_len) {")
 bug("q14", "requests run on no prefix", "request.prefix == nullptr ? kNoPin", "BUG || request.prefix == nullptr ? kNoPin")
 bug, drop = source("engine/sharing/prefix_record.cc", "prefix_test:PrefixEngineTest.*")
 bug("q15", "everybody may use a prefix", 'allowed == "*" ||', 'BUG || allowed == "*" ||')
@@ -376,20 +384,28 @@ bug("m36", "MIN evicts for a block that is used later", "if (std::get<0>(*last) 
 bug, drop = source("engine/scheduler/scheduler.cc", "scheduler_test")
 bug("s01", "deadlines of what waits are not seen", "while (State* state = waiting_->Due(now))",
     "while (State* state = BUG ? nullptr : waiting_->Due(now))", "engine_test")
-bug("s20", "cancellations of what waits are not seen", "if (it == states_.end() || it->second->phase",
-    "if (BUG || it == states_.end() || it->second->phase", "engine_test")
-bug("s02", "places leak at a fork", ("state.num_known = first.num_known;", "if (!lost)"), "if (!lost && !BUG)")
+bug("s20", "cancellations of what waits are not seen", "if (state.is_cancelled) {", "if (!BUG && state.is_cancelled) {", "engine_test")
+bug("CancelledRuns", "cancellations of what runs are not seen",
+    "state.is_cancelled = state.request().cancelled.load(std::memory_order_acquire);",
+    "state.is_cancelled = (!BUG || state.phase == State::Phase::kWaiting) && state.request().cancelled.load(std::memory_order_acquire);")
+bug("RestIsLost", "the last tokens of what ends are not cached", "if (!state.is_void) CommitRest(state);",
+    "if (!BUG && !state.is_void) CommitRest(state);")
 bug("s03", "tenants are kept for ever", "num_left == 0) {\n    shares_.Leave", "num_left == 0 && !BUG) {\n    shares_.Leave")
 bug("s18", "the next wake-up leaves stalls out", "state->stalled_since + config_",
     "(BUG ? absl::InfiniteFuture() : state->stalled_since) + config_")
 
+bug, drop = source("engine/scheduler/scheduler_complete.cc", "scheduler_test")
+bug("s02", "places leak at a fork", ("state.num_known = first.num_known;", "if (!lost)"), "if (!lost && !BUG)")
+bug("PromptIsCommittedLate", "the last tokens of a prompt are not cached while it runs",
+    "const bool later = before >= state.prompt_len &&", "const bool later = (BUG || before >= state.prompt_len) &&")
+
 bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
+drop("PreemptedLosesRest", "the last tokens of what is preempted are not cached", "CommitRest(victim);")
+drop("ChargedOnceMore", "decodes are charged when the next step begins",
+     ("PlanDecodes(now, budget, plan);", "FlushCharge();"))
 bug("s04", "a younger one preempts an older one", "if (!state->stalled() && !served",
     "if (!BUG && !state->stalled() && !served")
-bug("s05", "a start leaves no headroom", "1 + config_.headroom_blocks", "1 + (BUG ? 0 : config_.headroom_blocks)")
 bug("s06", "the oldest prefill has no share of a step", "const bool keep = ", "const bool keep = !BUG && ")
-bug("s08", "the oldest never has its turn", "/*by_age=*/starts_to_oldest_ <= 1",
-    "/*by_age=*/!BUG && starts_to_oldest_ <= 1")
 drop("s09", "entries planned before a preemption count", "++victim.num_holds;")
 bug("s10", "deltas of steps in flight are not counted against the sink", "CanTake(state.group->deltas_in_flight",
     "CanTake((BUG ? 0 : state.group->deltas_in_flight)")
@@ -397,10 +413,15 @@ bug("s11", "a stall begins anew at each look", "since = std::min(since, now);",
     "since = BUG ? now : std::min(since, now);")
 bug("s12", "tokens computed again count twice", "stats_.recomputed_tokens += again;",
     "stats_.recomputed_tokens += (BUG ? 2 : 1) * again;")
-bug("s13", "one that does not fit is passed by younger ones", ("if (!TryStart(*state, now)) {", "return;"),
-    "if (!BUG) return;\n      no_start_until_ = 0;\n      waiting_->Stall(*state);\n      continue;")
 bug("s15", "the victim is the dearest", "cost < best_cost)", "(BUG ? best_cost < cost : cost < best_cost))")
 bug("s16", "a tenant pays by entry, not by token", "num_tokens * (decode", "(BUG ? 1 : num_tokens) * (decode")
+
+bug, drop = source("engine/scheduler/scheduler_start.cc", "scheduler_test")
+bug("s05", "a start leaves no headroom", "1 + config_.headroom_blocks", "1 + (BUG ? 0 : config_.headroom_blocks)")
+bug("s08", "the oldest never has its turn", "/*by_age=*/starts_to_oldest_ <= 1",
+    "/*by_age=*/!BUG && starts_to_oldest_ <= 1")
+bug("s13", "one that does not fit is passed by younger ones", ("if (!TryStart(*state, now)) {", "return;"),
+    "if (!BUG) return;\n      no_start_until_ = 0;\n      waiting_->Stall(*state);\n      continue;")
 bug("s19", "a scoring request starts without a row", "(state->first_row() && budget.logit_rows == 0)",
     "(!BUG && state->first_row() && budget.logit_rows == 0)")
 
@@ -516,7 +537,7 @@ bug("r03", "an entry without rows moves the rows after it", "first.row += entry.
 
 # --- Drafted tokens.
 
-bug, drop = source("engine/scheduler/scheduler.cc", "scheduler_test")
+bug, drop = source("engine/scheduler/scheduler_complete.cc", "scheduler_test")
 bug("z01", "the K and V of refused drafts count as those of the tokens after them",
     "sequence.num_computed += entry.num_tokens - num_refused;",
     "sequence.num_computed += entry.num_tokens - (BUG ? 0 : num_refused);")
@@ -690,7 +711,7 @@ bug("ResumeInCharacter", "text may go on inside a character", "if (BeginsInsideC
 bug("ResumeBehindEnd", "tokens after an end are accepted", "if (i + 1 < ids.size()) {", "if (!BUG && i + 1 < ids.size()) {")
 bug, drop = source("engine/scheduler/scheduler.cc", "resume_test")
 bug("ResumeForks", "each resumed sample draws for all samples", "state.forked = true;\n    waiting_->Add(state);", "state.forked = !BUG;\n    waiting_->Add(state);")
-bug, drop = source("engine/scheduler/scheduler_plan.cc", "resume_test")
+bug, drop = source("engine/scheduler/scheduler_start.cc", "resume_test")
 bug("ResumeCountsPromptAgain", "the prompt of resumed samples counts for each", "&& !state.started) {", "&& !state.started && !BUG) {")
 bug, drop = source("engine/frontend/resume_check.cc", "resume_test")
 bug("ResumeElsewhere", "another model or arithmetic is accepted", "if (got == here) return", "if (got == here || BUG) return")
@@ -968,6 +989,7 @@ drop("SessionShowsPrefix", "a session shows the prefix of another tenant",
 bug, drop = source("engine/scheduler/scheduler.cc", "prefix_test:SessionPinsTest.*")
 drop("SessionNotPinned", "a pinned session is only cached between its turns",
      "if (cause == EndCause::kFinished) PinSession(state);")
+bug, drop = source("engine/scheduler/scheduler_complete.cc", "prefix_test:SessionPinsTest.*")
 bug("OldPinStays", "a session keeps the pin of the turn before", "if (blocks_.IsPinned(pin->id)) blocks_.Unpin(pin->id);",
     "if (BUG && blocks_.IsPinned(pin->id)) return;\n  if (blocks_.IsPinned(pin->id)) blocks_.Unpin(pin->id);")
 

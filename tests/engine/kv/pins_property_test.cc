@@ -85,6 +85,9 @@ class World {
     // moves, and `tokens` are then those that are left.
     std::vector<uint64_t> hashes;
     int64_t num_shifted = 0;  // tokens
+    // TryGrow has covered tokens up to room_end, when so many blocks had been sealed.
+    int64_t room_end = 0;
+    int64_t room_seals = -1;
   };
   struct PinModel {
     Tokens tokens;
@@ -123,6 +126,20 @@ class World {
     blocks_->CheckInvariants();
     CheckPinned();
     CheckCharges();
+    CheckRoom();
+  }
+  // What TryGrow has covered stays writable while nothing is sealed.
+  void CheckRoom() {
+    for (const auto& [id, live] : live_) {
+      if (live.room_seals == blocks_->num_seals()) {
+        ASSERT_TRUE(blocks_->Covers(id, live.room_end)) << "sequence " << id;
+      }
+    }
+  }
+  void NoteRoom(Live& live, int64_t end) {
+    if (!windows_.empty()) return;
+    live.room_end = blocks_->NumBlocksFor(end) * block_size_;
+    live.room_seals = blocks_->num_seals();
   }
   TenantCharges::Payer PayerOf(const std::string& tenant) {
     const auto [it, is_new] = payers_.try_emplace(tenant);
@@ -252,6 +269,7 @@ class World {
     live.started_in = step_;
     live.hashes.clear();
     live.num_shifted = 0;
+    live.room_seals = -1;
     const SequenceId id = next_id_++;
     const int64_t size = Size(live.tokens);
     // The source of the copy may be one available block, its destination takes another.
@@ -267,6 +285,7 @@ class World {
       Release(id, "start in vain");
       return;
     }
+    NoteRoom(live_.at(id), size);
     if (pinned && live.access.read) {
       // What is pinned is there, down to the token; with windows perhaps without the last block.
       const int64_t all = std::min(live.pinned_tokens, size - 1);
@@ -312,7 +331,9 @@ class World {
     if (windows_.empty() && live.started_in != step_ && num_blocks > 1 &&
         Size(live.tokens) == num_blocks * block_size_ && Pick(0, 3) == 0) {
       if (!TryShift(id, live, num_blocks)) return;
-    } else if (!blocks_->TryGrow(id, Size(live.tokens) + 1)) {
+    } else if (blocks_->TryGrow(id, Size(live.tokens) + 1)) {
+      NoteRoom(live, Size(live.tokens) + 1);
+    } else {
       return;
     }
     live.tokens.push_back(Pick(0, 1));
@@ -335,6 +356,7 @@ class World {
     live.num_planned -= count;
     live.num_committed = std::max(first, live.num_committed - count);
     live.num_shifted += count;
+    live.room_seals = -1;
     Count("shift");
     return true;
   }
@@ -418,12 +440,18 @@ class World {
     Execute(step);
     if (::testing::Test::HasFatalFailure()) return;
     blocks_->CompleteStep(step.step);
+    CommitTogether(step.works);
     for (const Work& work : step.works) {
       const auto it = live_.find(work.id);
       if (it == live_.end()) continue;  // released meanwhile
       Live& live = it->second;
       // A shift may have been planned while the step was in flight.
       const int64_t end = work.end - (live.num_shifted - work.num_shifted);
+      if (windows_.empty() && end / block_size_ == live.num_committed / block_size_ &&
+          Pick(0, 2) == 0) {
+        Count("commit later");
+        continue;
+      }
       blocks_->Commit(work.id, live.tokens, end);
       live.num_committed = end;
       if (end == Size(live.tokens) && Pick(0, 9) == 0) seen_.push_back(live.tokens);
@@ -447,6 +475,22 @@ class World {
       }
       if (Pick(0, 9) == 0) Release(id, "finish");
     }
+  }
+
+  // Commits those that fill a block, as a step of decodes does.
+  void CommitTogether(const std::vector<Work>& works) {
+    if (Pick(0, 1) == 0) return;
+    std::vector<BlockManager::Computed> all;
+    for (const Work& work : works) {
+      const auto it = live_.find(work.id);
+      if (it == live_.end()) continue;
+      const int64_t end = work.end - (it->second.num_shifted - work.num_shifted);
+      if (end % block_size_ > 0 || end <= it->second.num_committed) continue;
+      all.push_back({.id = work.id, .tokens = it->second.tokens, .num_tokens = end});
+      it->second.num_committed = end;
+    }
+    blocks_->CommitAll(all);
+    if (all.size() > 1) Count("commit together");
   }
 
   void Release(SequenceId id, const std::string& why) {
@@ -539,7 +583,7 @@ TEST(PinsPropertyTest, RandomOperationsAgreeWithANaiveModel) {
     ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
   }
   for (const char* what :
-       {"append", "cancel", "evict", "expire", "finish", "fork", "fork of a pin",
+       {"append", "cancel", "commit later", "commit together", "evict", "expire", "finish", "fork", "fork of a pin",
         "held by several tenants", "hit behind a pin", "hit on a pin", "match", "pin",
         "pin in vain", "preempt", "shift", "start", "start on a pin", "unpin", "write"}) {
     EXPECT_GT(totals.counts[what], 0) << what;

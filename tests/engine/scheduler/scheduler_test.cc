@@ -91,6 +91,58 @@ TEST(SchedulerTest, ComputesThePromptLessWhatIsCached) {
   EXPECT_EQ(simulation.ended().at(second).sequence.num_cached, 29);
 }
 
+// What a sequence generates is cached a block at a time, blocks of 4 tokens, and its prompt at once.
+TEST(SchedulerTest, ARunningSequenceSharesItsPromptAndWholeBlocks) {
+  Simulation simulation({});
+  const SequenceId id = simulation.Add({.prompt = Prompt(9, 0), .max_tokens = 20});
+  simulation.Step();
+  std::vector<int32_t> prompt = Prompt(9, 0);
+  prompt.push_back(1000);
+  const SequenceId same = simulation.Add({.prompt = prompt, .max_tokens = 1});
+  for (int i = 0; i < 5; ++i) simulation.Step();
+  EXPECT_EQ(simulation.ended().at(same).sequence.num_cached, 9);
+  // The 15th token is drawn, the others are computed.
+  std::vector<int32_t> tokens = Prompt(9, 0);
+  const std::vector<int32_t> generated = Simulation::Alone({.prompt = tokens, .max_tokens = 6}, 0);
+  tokens.insert(tokens.end(), generated.begin(), generated.end());
+  const SequenceId longer = simulation.Add({.prompt = tokens, .max_tokens = 1});
+  simulation.Step();
+  EXPECT_EQ(simulation.ended().at(longer).sequence.num_cached, 12);
+  EXPECT_FALSE(simulation.ended().contains(id));
+  simulation.Run();
+}
+
+TEST(SchedulerTest, WhatEndsWithinABlockIsCachedToItsLastToken) {
+  for (const bool is_cancelled : {false, true}) {
+    Simulation simulation({});
+    const SequenceId id =
+        simulation.Add({.prompt = Prompt(9, 0), .max_tokens = is_cancelled ? 20 : 6});
+    for (int i = 0; i < 6; ++i) simulation.Step();
+    if (is_cancelled) simulation.Cancel(id);
+    simulation.Run();
+    const std::vector<int32_t> tokens = simulation.ended().at(id).sequence.tokens;
+    EXPECT_EQ(tokens.size(), 15u);
+    const SequenceId next = simulation.Add({.prompt = tokens, .max_tokens = 1});
+    simulation.Run();
+    EXPECT_EQ(simulation.ended().at(next).sequence.num_cached, 14);
+  }
+}
+
+TEST(SchedulerTest, WhatIsPreemptedWithinABlockComputesNothingAgain) {
+  Simulation simulation({.scheduler = {.max_num_seqs = 1}});
+  const SequenceId slow = simulation.Add({.prompt = Prompt(9, 0), .max_tokens = 10});
+  for (int i = 0; i < 6; ++i) simulation.Step();
+  simulation.sink(slow).room = 0;
+  const SequenceId other = simulation.Add({.prompt = Prompt(9, 100), .max_tokens = 2});
+  for (int i = 0; i < 3; ++i) simulation.Step();
+  EXPECT_TRUE(simulation.ended().contains(other));
+  EXPECT_EQ(simulation.scheduler().stats().num_preemptions, 1);
+  simulation.sink(slow).room = 100;
+  simulation.scheduler().Reconsider(slow, simulation.now);
+  simulation.Run();
+  EXPECT_EQ(simulation.scheduler().stats().recomputed_tokens, 0);
+}
+
 TEST(SchedulerTest, OneThatWaitsFindsWhatARunningOneComputedMeanwhile) {
   Simulation simulation({.num_blocks = 64, .scheduler = {.max_num_batched_tokens = 10}});
   for (int i = 0; i < 3; ++i) {
