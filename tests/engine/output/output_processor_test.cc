@@ -264,7 +264,7 @@ TEST(OutputProcessorPropertyTest, TheSplitIntoTokensChangesNoText) {
       RC_ASSERT(reason == (stops ? FinishReason::kStop : FinishReason::kLength));
     }
   }));
-  EXPECT_GT(num_stopped, 10);
+  EXPECT_GT(num_stopped, 0);
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ TEST(SharedUnitsTest, EveryRowTakesEveryKeyThatItSeesOnceAndMergesItsPieces) {
     }
     RC_ASSERT(num_merged == pieces_of.size());
   }));
-  EXPECT_GT(num_shared, 10);
+  EXPECT_GT(num_shared, 0);
 }
 
 // Recordings are replayed for other steps of as many sequences, and memory is reserved once.
