@@ -284,6 +284,7 @@ class Scheduler {
   void PlanBeams(State& state, int32_t most_tokens, Budget& budget, StepPlan& plan);
   // Returns SinkHasRoom(), and updates the sequence's stalled_since.
   bool SinkCanTake(State& state, int32_t num_deltas, absl::Time now);
+  void NoteStalled(State& state, absl::Time now);
 
   // Blocks and places.
   //
@@ -298,7 +299,11 @@ class Scheduler {
   void Preempt(State& victim);
   bool TenantHasPlaces(const State& state) const;
   bool IsOverQuota(const State& state) const;
+  // Returns true if a running sequence must wait before it grows to `end` tokens, since its tenant
+  // holds as many blocks as it may. The oldest of the tenant's sequences that are not stalled never
+  // waits.
   bool WaitsForQuota(const State& state, int64_t end) const;
+  bool IsAtQuota(const State& state, int64_t end) const;  // the same, of a tenant with a quota
   State* PickNext(absl::Time now);
   State* FirstInTurn(absl::Time now);
   State* ShortestTogether(State& first, absl::Time now);
@@ -337,6 +342,8 @@ class Scheduler {
 
   const SchedulerConfig config_;
   BlockManager& blocks_;  // not owned
+  const bool has_drafts_;
+  const bool has_windows_;  // some layers see a part of the context
   TenantShares shares_;
   const base::RecordAllocator<Sequence> records_;  // of the next three kinds, and of groups
   std::unordered_map<SequenceId, std::shared_ptr<State>> states_;  // waiting and running ones

@@ -166,13 +166,13 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
 // sequence stops to run. So most tokens cost the cache nothing.
 void Scheduler::Commit(State& state, const Sequence& sequence, int64_t before) {
   const int64_t after = sequence.num_computed;
-  const int64_t block_size = blocks_.block_size();
+  const int64_t in_last = after % blocks_.block_size();
   const bool later = before >= state.prompt_len && !state.has_beams && !state.has_window &&
-                     !state.leads && state.num_followers == 0 && blocks_.num_kv_groups() == 1 &&
-                     (after % block_size == 0 || before / block_size == after / block_size);
+                     !state.leads && state.num_followers == 0 && !has_windows_ &&
+                     (in_last == 0 || after - before <= in_last);
   state.has_uncommitted = later;
   if (later) {
-    if (after % block_size == 0) full_.push_back(&state);
+    if (in_last == 0) full_.push_back(&state);
     return;
   }
   blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(after));

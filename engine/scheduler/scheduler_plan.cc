@@ -68,19 +68,9 @@ StepPlan Scheduler::Schedule(absl::Time now) {
   return plan;
 }
 
-bool Scheduler::SinkHasRoom(const State& state, int32_t num_deltas) {
-  return state.group->sink->CanTake(state.group->deltas_in_flight + num_deltas);
-}
-
-bool Scheduler::SinkCanTake(State& state, int32_t num_deltas, absl::Time now) {
-  absl::Time& since = state.stalled_since;
-  if (SinkHasRoom(state, num_deltas)) {
-    if (since != absl::InfiniteFuture()) since = absl::InfiniteFuture();
-    return true;
-  }
-  if (since == absl::InfiniteFuture()) no_start_until_ = 0;  // a start may preempt the sequence
-  since = std::min(since, now);
-  return false;
+void Scheduler::NoteStalled(State& state, absl::Time now) {
+  if (!state.stalled()) no_start_until_ = 0;  // a start may preempt the sequence
+  state.stalled_since = std::min(state.stalled_since, now);
 }
 
 bool Scheduler::IsToOpen(const State& state) const {
@@ -115,11 +105,11 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
     if (!opens && !state->IsDecode()) continue;
     const int64_t end = opens ? state->num_tokens() : state->num_planned + 1;
     if (!SinkCanTake(*state, 1, now) || WaitsForQuota(*state, end)) continue;
-    if (!MakeRoom(*state, end)) {
+    if (!HasRoom(*state, end) && !MakeRoom(*state, end)) {
       blocks_waited_for_ = true;
       continue;
     }
-    const int32_t num_drafts = opens ? 0 : Draft(*state, drafts, plan);
+    const int32_t num_drafts = opens || !has_drafts_ ? 0 : Draft(*state, drafts, plan);
     PlanChunk(*state, 1, num_drafts, plan);
     drafts -= num_drafts;
     budget.tokens -= 1 + num_drafts;
@@ -200,8 +190,9 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, 
   Sequence& sequence = *state.sequence;
   const int64_t begin = state.num_planned;
   const int64_t end = begin + num_tokens;  // without the drafts
+  const int64_t num_known = state.num_tokens();
   const bool decode = state.IsDecode();
-  blocks_.PrepareWrite(sequence.id, state.PositionOf(end + num_drafts));
+  if (has_windows_) blocks_.PrepareWrite(sequence.id, state.PositionOf(end + num_drafts));
   StepPlanEntry entry{.sequence = &sequence,
                       .first_index = begin,
                       .first_position = state.PositionOf(begin),
@@ -209,12 +200,12 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, 
                       .num_drafts = num_drafts,
                       .first_draft = static_cast<int32_t>(plan.drafts.size()) - num_drafts};
   const bool rejoins = state.made_beams();  // the beams fork again, and need no row for that
-  if (end == state.num_tokens() + state.unsampled && !rejoins) {
+  if (end == num_known + state.unsampled && !rejoins) {
     entry.num_samples = state.num_samples();
     entry.num_logit_rows = 1 + num_drafts;
   }
   entry.num_logit_rows = std::max(entry.num_logit_rows, state.NumRows(num_tokens));
-  if (begin == state.num_tokens()) entry.token_from_previous = state.sample_index;
+  if (begin == num_known) entry.token_from_previous = state.sample_index;
 
   const int32_t num_deltas = std::max(entry.num_draws(), entry.num_logit_rows > 0 ? 1 : 0);
   in_flight_.back().items.push_back(
@@ -232,12 +223,16 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, 
          num_tokens * (decode ? TenantShares::kDecodeCost : TenantShares::kPrefillCost) +
              num_drafts * TenantShares::kPrefillCost);
 
-  const int64_t again = std::clamp(state.num_known - begin, int64_t{0}, int64_t{num_tokens});
-  if (again > 0) sequence.num_recomputed += again;
-  stats_.recomputed_tokens += again;
-  const int64_t prompt_begin = std::max(begin, state.num_known);
-  stats_.prompt_tokens_computed +=
-      std::max(int64_t{0}, std::min(end, state.prompt_len) - prompt_begin);
+  if (begin < state.num_known) {
+    const int64_t again = std::min(state.num_known - begin, int64_t{num_tokens});
+    sequence.num_recomputed += again;
+    stats_.recomputed_tokens += again;
+  }
+  if (begin < state.prompt_len) {
+    const int64_t prompt_begin = std::max(begin, state.num_known);
+    stats_.prompt_tokens_computed +=
+        std::max(int64_t{0}, std::min(end, state.prompt_len) - prompt_begin);
+  }
   state.num_known = std::max(state.num_known, end);
 
   plan.num_tokens += entry.num_tokens;
@@ -258,7 +253,6 @@ void Scheduler::FlushCharge() {
 }
 
 bool Scheduler::MakeRoom(State& state, int64_t end) {
-  if (HasRoom(state, end)) return true;
   const SequenceId id = state.sequence->id;
   const TableShift shift = state.ShiftDue();
   const int64_t num_tokens = state.PositionOf(end) - shift.count;
@@ -272,7 +266,7 @@ bool Scheduler::MakeRoom(State& state, int64_t end) {
   }
   if (shift.count > 0) ++state.num_shifts;
   // In a window, each token needs a place, and a shift may be due at any.
-  if (!state.has_window && blocks_.num_kv_groups() == 1) {
+  if (!state.has_window && !has_windows_) {
     state.room_end = blocks_.NumBlocksFor(end) * blocks_.block_size();
     state.room_seals = blocks_.num_seals();
   }

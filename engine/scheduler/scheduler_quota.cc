@@ -19,12 +19,8 @@ bool Scheduler::IsOverQuota(const State& state) const {
   return blocks_.charges().Charge(state.group->payer) > most + kRounding;
 }
 
-// Returns true if a running sequence must wait before it grows to `end` tokens, since its tenant
-// holds as many blocks as it may. The oldest of the tenant's sequences that are not stalled never
-// waits.
-bool Scheduler::WaitsForQuota(const State& state, int64_t end) const {
+bool Scheduler::IsAtQuota(const State& state, int64_t end) const {
   const int32_t most = state.group->max_blocks;
-  if (most == 0) return false;
   int64_t more = 0;
   if (state.runs_beams()) {
     more = blocks_.GrowthTogether(state.beam_ids, end).num_blocks;

@@ -183,6 +183,7 @@ struct alignas(64) Scheduler::State {
   }
   // Returns the number of rows at or after first_row() among the next `num_tokens` to plan.
   int32_t NumRows(int64_t num_tokens) const {
+    if (!is_scoring && !wants_prompt_logprobs) return 0;
     if (!first_row()) return 0;
     const int64_t rows = num_planned + num_tokens - std::max(num_planned, *first_row());
     return static_cast<int32_t>(std::max<int64_t>(rows, 0));
@@ -205,6 +206,25 @@ struct Scheduler::Budget {
   int32_t tokens = 0;
   int32_t logit_rows = 0;  // of prompts, continuations and drafts
 };
+
+// These functions are asked about each decode.
+
+inline bool Scheduler::SinkHasRoom(const State& state, int32_t num_deltas) {
+  return state.group->sink->CanTake(state.group->deltas_in_flight + num_deltas);
+}
+
+inline bool Scheduler::SinkCanTake(State& state, int32_t num_deltas, absl::Time now) {
+  if (!SinkHasRoom(state, num_deltas)) {
+    NoteStalled(state, now);
+    return false;
+  }
+  if (state.stalled()) state.stalled_since = absl::InfiniteFuture();
+  return true;
+}
+
+inline bool Scheduler::WaitsForQuota(const State& state, int64_t end) const {
+  return state.group->max_blocks > 0 && IsAtQuota(state, end);
+}
 
 inline bool Scheduler::HasRoom(const State& state, int64_t end) const {
   return end <= state.room_end && state.room_seals == blocks_.num_seals();

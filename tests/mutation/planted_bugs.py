@@ -407,10 +407,8 @@ bug("s04", "a younger one preempts an older one", "if (!state->stalled() && !ser
     "if (!BUG && !state->stalled() && !served")
 bug("s06", "the oldest prefill has no share of a step", "const bool keep = ", "const bool keep = !BUG && ")
 drop("s09", "entries planned before a preemption count", "++victim.num_holds;")
-bug("s10", "deltas of steps in flight are not counted against the sink", "CanTake(state.group->deltas_in_flight",
-    "CanTake((BUG ? 0 : state.group->deltas_in_flight)")
-bug("s11", "a stall begins anew at each look", "since = std::min(since, now);",
-    "since = BUG ? now : std::min(since, now);")
+bug("s11", "a stall begins anew at each look", "std::min(state.stalled_since, now);",
+    "BUG ? now : std::min(state.stalled_since, now);")
 bug("s12", "tokens computed again count twice", "stats_.recomputed_tokens += again;",
     "stats_.recomputed_tokens += (BUG ? 2 : 1) * again;")
 bug("s15", "the victim is the dearest", "cost < best_cost)", "(BUG ? best_cost < cost : cost < best_cost))")
@@ -430,6 +428,8 @@ bug("s07", "a start does not go by deadline", "deadline, s.order",
     "deadline + (BUG ? absl::InfiniteDuration() : absl::ZeroDuration()), s.order")
 
 bug, drop = source("engine/scheduler/scheduler_state.h", "scheduler_test")
+bug("s10", "deltas of steps in flight are not counted against the sink", "CanTake(state.group->deltas_in_flight",
+    "CanTake((BUG ? 0 : state.group->deltas_in_flight)")
 bug("w03", "a shift drops the sinks", ".first = window().sinks", ".first = BUG ? 0 : window().sinks")
 
 bug, drop = source("engine/scheduler/tenant_shares.cc", "scheduler_test")
@@ -580,8 +580,8 @@ bug("FollowPrivate", "a request waits for blocks that are not shared", "if (leas
 
 bug, drop = source("engine/scheduler/scheduler_drafts.cc", "scheduler_test")
 bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
-bug("z07", "prompts get nothing of a step's tokens besides drafts", "== 0 || any_prefill_) return 0;",
-    "== 0 || (any_prefill_ && !BUG)) return 0;")
+bug("z07", "prompts get nothing of a step's tokens besides drafts", "if (!has_drafts_ || any_prefill_) return 0;",
+    "if (!has_drafts_ || (any_prefill_ && !BUG)) return 0;")
 bug("z17", "drafts that go wrong are made as often", "(1 << state.num_misses) - 1;", "BUG ? 0 : (1 << state.num_misses) - 1;")
 bug("z02", "a wrong draft leaves the next as long as it was", "std::max(1, num_accepted)",
     "(BUG ? state.draft_len : std::max(1, num_accepted))")
