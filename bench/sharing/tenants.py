@@ -4,7 +4,8 @@
     python3 bench/sharing/tenants.py [--build build/release] [--model models/quire-stories]
 
 Prints what GetStats says after each step, and exits with 1 when a number is not what sharing promises. Takes about
-80 s, 60 of them for a prefix to expire. All connections stay on this machine.
+80 s, 60 of them for a prefix to expire. All connections stay on this machine. Needs Debian's python3-grpcio, and the
+targets quire-server and quire_e2e_python.
 """
 
 import argparse

@@ -44,7 +44,10 @@ def parse_arguments() -> argparse.Namespace:
 def find_modules(build: pathlib.Path):
     """The end-to-end tests' modules, here and in the victim's process."""
     os.environ["QUIRE_BIN"] = str(build.resolve() / "bin")
-    folders = [str(REPOSITORY / "tests/e2e"), str(build.resolve() / "tests/e2e/python")]
+    generated = build.resolve() / "tests/e2e/python"
+    if not (generated / "generated.stamp").exists():
+        sys.exit(f"{generated} is empty: build the target quire_e2e_python in {build}")
+    folders = [str(REPOSITORY / "tests/e2e"), str(generated)]
     os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.path[:0] = folders
 
