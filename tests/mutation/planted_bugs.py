@@ -400,6 +400,8 @@ bug("PromptIsCommittedLate", "the last tokens of a prompt are not cached while i
     "const bool later = before >= state.prompt_len &&", "const bool later = (BUG || before >= state.prompt_len) &&")
 
 bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
+bug("DraftsBesideBeams", "drafts take the tokens that beams took to catch up", "drafts -= std::max(0, before",
+    "drafts -= BUG ? 0 : std::max(0, before")
 drop("PreemptedLosesRest", "the last tokens of what is preempted are not cached", "CommitRest(victim);")
 drop("ChargedOnceMore", "decodes are charged when the next step begins",
      ("PlanDecodes(now, budget, plan);", "FlushCharge();"))

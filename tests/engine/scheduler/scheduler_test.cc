@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -150,6 +151,45 @@ TEST(SchedulerTest, OneThatWaitsFindsWhatARunningOneComputedMeanwhile) {
   }
   simulation.Run();
   EXPECT_EQ(simulation.scheduler().stats().prompt_tokens_cached, 2 * 39);
+}
+
+// Returns tokens below 5 in which each three of them follow each other somewhere (a de Bruijn
+// sequence), so that whatever comes next, there is something to draft.
+std::vector<int32_t> AllTriples() {
+  std::vector<int32_t> tokens = {0, 0};
+  std::set<std::vector<int32_t>> seen;
+  while (true) {
+    int32_t next = 4;  // the largest that makes a new triple
+    while (next >= 0 && seen.contains({*(tokens.end() - 2), tokens.back(), next})) --next;
+    if (next < 0) return tokens;
+    seen.insert({*(tokens.end() - 2), tokens.back(), next});
+    tokens.push_back(next);
+  }
+}
+
+TEST(SchedulerTest, DraftsLeaveTheTokensThatBeamsTakeToCatchUp) {
+  // Beams that catch up take 16 of the 18 tokens of a step. The drafter gets one, and no drafts.
+  Simulation simulation({.num_blocks = 64,
+                         .scheduler = {.max_num_batched_tokens = 18,
+                                       .max_draft_tokens = 4,
+                                       .max_tokens_with_drafts = 16,
+                                       .headroom_blocks = 0}});
+  const SequenceId oldest = simulation.Add({.prompt = Prompt(3, 100), .max_tokens = 200});
+  const SequenceId beams =
+      simulation.Add({.prompt = Prompt(9, 0), .max_tokens = 40, .beam_width = 4});
+  const SequenceId drafter = simulation.Add({.prompt = AllTriples(), .max_tokens = 60});
+  // No room for what drafts would add.
+  simulation.sink(oldest).room = simulation.sink(drafter).room = 1;
+  while (simulation.scheduler().stats().num_preemptions == 0) ASSERT_TRUE(simulation.Step());
+  simulation.Cancel(oldest);
+  while (!simulation.Planned(beams)) ASSERT_TRUE(simulation.Step());
+  ASSERT_EQ(simulation.scheduler().stats().drafted_tokens, 0);
+  simulation.sink(drafter).room = 100;
+  while (!simulation.Planned(beams + 3)) ASSERT_TRUE(simulation.Step());
+  ASSERT_EQ(simulation.Entry(beams).num_tokens, 4) << "they catch up";
+  EXPECT_EQ(simulation.Entry(drafter).num_tokens, 1);
+  simulation.Run();
+  EXPECT_GT(simulation.scheduler().stats().drafted_tokens, 0);
 }
 
 TEST(SchedulerTest, PreemptsTheCheapestOfTheYounger) {
