@@ -253,7 +253,6 @@ void PrefixCache::MarkHeld(int32_t block, int64_t now_ms) {
   if (node.num_children == 0) evictable_.Remove(block);
 }
 
-
 int32_t PrefixCache::Evict(int64_t now_ms) {
   evictable_.Advance(now_ms);
   const int32_t block = evictable_.Pop(classes_.ranks());
