@@ -188,9 +188,10 @@ class Scheduler {
   void AddResumed(std::vector<Sequence> samples);
 
   // Returns the plan of a step, which is empty when nothing can run now. First ends the running
-  // sequences that were cancelled (see Reconsider), and all sequences that are past their deadline or have stalled
-  // too long. TakeDropped() returns the ended sequences. Plans that are not empty must be completed
-  // (or failed), in order. Up to pipeline_depth plans may be outstanding when the next is made.
+  // sequences that were cancelled (see Reconsider), and all sequences that are past their deadline
+  // or have stalled too long. TakeDropped() returns the ended sequences. Plans that are not empty
+  // must be completed (or failed), in order. Up to pipeline_depth plans may be outstanding when the
+  // next is made.
   StepPlan Schedule(absl::Time now);
 
   // Completes a step and returns the sequences that finished. `sampled` holds the num_draws()
@@ -345,7 +346,7 @@ class Scheduler {
   const bool has_drafts_;
   const bool has_windows_;  // some layers see a part of the context
   TenantShares shares_;
-  const base::RecordAllocator<Sequence> records_;  // of the next three kinds, and of groups
+  const base::RecordAllocator<Sequence> records_;  // of sequences, states and groups
   std::unordered_map<SequenceId, std::shared_ptr<State>> states_;  // waiting and running ones
   std::unique_ptr<Waiting> waiting_;
   std::unique_ptr<Flights> flights_;
@@ -356,7 +357,7 @@ class Scheduler {
   std::vector<InFlight> spare_in_flight_;  // kept for their capacity, like the next two
   std::vector<StepPlan> spare_plans_;
   std::vector<State*> scratch_;
-  std::vector<State*> full_;  // the sequences with a block that is full since this step
+  std::vector<State*> full_;               // those with a block that is full since this step
   std::vector<BlockManager::Computed> computed_;  // scratch of CommitFull
   std::vector<State*> together_;  // candidates in the order of their turns; the shortest starts
   uint64_t next_order_ = 0;
