@@ -21,9 +21,7 @@ class RecordAllocator {
   template <typename U>
   RecordAllocator(const RecordAllocator<U>& other) : pool_(other.pool_) {}  // NOLINT: converts
 
-  T* allocate(size_t n) {
-    return static_cast<T*>(pool_->allocate(n * sizeof(T), alignof(T)));
-  }
+  T* allocate(size_t n) { return static_cast<T*>(pool_->allocate(n * sizeof(T), alignof(T))); }
   void deallocate(T* records, size_t n) { pool_->deallocate(records, n * sizeof(T), alignof(T)); }
   template <typename U>
   bool operator==(const RecordAllocator<U>& other) const {

@@ -443,7 +443,7 @@ class BlockManager {
   std::vector<int64_t> begins_;
   std::vector<bool> continuable_;
   std::vector<std::optional<ChainHash>> hashes_;  // scratch of CommitAll
-  std::string ended_key_;  // scratch of AcquireRoot
+  std::string ended_key_;                         // scratch of AcquireRoot
   // The copies and shifts of the step being built.
   std::vector<kernels::BlockCopy> copies_;
   std::vector<kernels::KeyShift> shifts_;

@@ -56,8 +56,8 @@ class PrefixCache {
   // `whole`.
   Match Find(RootId root, std::span<const int32_t> tokens, std::vector<int32_t>* whole);
 
-  // Returns the whole block with these tokens under `parent` (-1: the root itself), or -1. `hash` is
-  // HashOf them.
+  // Returns the whole block with these tokens under `parent` (-1: the root itself), or -1. `hash`
+  // is HashOf them.
   int32_t FindWhole(RootId root, int32_t parent, std::span<const int32_t> tokens) const {
     return FindWhole(root, parent, tokens, HashOf(root, parent, tokens));
   }

@@ -222,8 +222,8 @@ class Scheduler {
   // To be called when the request of the sequence was cancelled, or when its sink has room again.
   // If the request was cancelled, ends a waiting sequence; the next step ends a running one. If the
   // sink has room, lets a stalled waiting sequence take its turn again. Without this call, the
-  // scheduler would notice either event only at the sequence's deadline, or when it has been stalled
-  // for stalled_stream_timeout.
+  // scheduler would notice either event only at the sequence's deadline, or when it has been
+  // stalled for stalled_stream_timeout.
   void Reconsider(SequenceId id, absl::Time now);
   // Returns the sequences that Schedule(), Cancel() and Reconsider() ended since the last call.
   std::vector<FinishedSequence> TakeDropped();
@@ -357,11 +357,11 @@ class Scheduler {
   std::vector<InFlight> spare_in_flight_;  // kept for their capacity, like the next two
   std::vector<StepPlan> spare_plans_;
   std::vector<State*> scratch_;
-  std::vector<State*> full_;               // those with a block that is full since this step
+  std::vector<State*> full_;                      // those with a block that is full since this step
   std::vector<BlockManager::Computed> computed_;  // scratch of CommitFull
   std::vector<State*> together_;  // candidates in the order of their turns; the shortest starts
   uint64_t next_order_ = 0;
-  uint64_t cache_epoch_;            // part of every root key
+  uint64_t cache_epoch_;  // part of every root key
   TenantShares::TenantId charged_ = -1;
   int64_t charge_ = 0;              // of charged_, not flushed yet
   int64_t step_ = 0;                // the step planned last

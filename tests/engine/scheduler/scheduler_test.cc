@@ -92,7 +92,8 @@ TEST(SchedulerTest, ComputesThePromptLessWhatIsCached) {
   EXPECT_EQ(simulation.ended().at(second).sequence.num_cached, 29);
 }
 
-// What a sequence generates is cached a block at a time, blocks of 4 tokens, and its prompt at once.
+// What a sequence generates is cached a block at a time, blocks of 4 tokens, and its prompt at
+// once.
 TEST(SchedulerTest, ARunningSequenceSharesItsPromptAndWholeBlocks) {
   Simulation simulation({});
   const SequenceId id = simulation.Add({.prompt = Prompt(9, 0), .max_tokens = 20});
