@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Times prompts whose K and V are on disk beside prompts that are computed, and what writing costs the streams.
+
+    python3 bench/sharing/disk.py [--build build/release] [--model models/quire-stories] [--rounds 5] [--cold]
+
+First prompts: each round draws new prompts, which one server computes and writes to disk. Another server then reads
+them, and a third without a disk computes them; each of the two is new and has answered one short prompt, and every
+other round takes them in the other order. Times are from the call to the first token, as a client sees them.
+
+Streams: a server with a disk and one without run at once, and take the same load in turn. All connections stay on this
+machine, and the directory is removed at the end.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import os
+import pathlib
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "bench/storm"))
+from storm import find_modules  # noqa: E402
+
+GREEDY = dict(temperature=0, ignore_eos=True)
+FLAGS = ("--threads", "2", "--kv_cache_mib", "1024")
+
+
+def drawn(draw: random.Random, num_tokens: int) -> list[int]:
+    return [draw.randrange(100, 4000) for _ in range(num_tokens)]
+
+
+class Disk:
+    """A directory, and the servers that keep K and V in it."""
+
+    def __init__(self, arguments: argparse.Namespace):
+        self.model, self.folder = arguments.model, pathlib.Path(tempfile.mkdtemp(dir=arguments.directory))
+
+    def flags(self, has_disk: bool) -> tuple[str, ...]:
+        return (*FLAGS, "--kv_disk_dir", str(self.folder / "state"), "--kv_disk_mib", "8192") if has_disk else FLAGS
+
+    @contextlib.contextmanager
+    def server(self, has_disk: bool):
+        """Yields a new server that has answered a short prompt, and a client of it."""
+        with running(*self.flags(has_disk), model=self.model) as (server, client):
+            client.generate(drawn(random.Random(), 20), max_tokens=2, **GREEDY)
+            yield server, client
+
+    def wait_until_written(self, server):
+        """Waits until the server writes no more blocks; a metric has the bytes of whole segments only."""
+        def size():
+            return sum(path.stat().st_size for path in (self.folder / "state").iterdir())
+        before, after = -1, size()
+        while before != after:
+            time.sleep(0.5)
+            before, after = after, size()
+        assert not server.metrics()["quire_kv_disk_dropped_total"], "the disk is too slow for all blocks"
+
+    def forget_pages(self):
+        """The next reads come from the device."""
+        for path in (self.folder / "state").iterdir():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def first_token(client, prompt: list[int]):
+    """The seconds until the first token, and the tokens that were computed and that came from disk."""
+    began = time.monotonic()
+    stream = client.stream(prompt, max_tokens=1, **GREEDY)
+    messages = [next(stream)]
+    took = time.monotonic() - began
+    messages += stream
+    usage = messages[-1].usage
+    return took, usage.prompt_tokens - usage.cached_tokens, usage.disk_tokens
+
+
+def measure_first_tokens(disk: Disk, arguments: argparse.Namespace):
+    draw = random.Random(time.time())
+    found = {length: {True: [], False: []} for length in arguments.lengths}
+    for round in range(arguments.rounds):
+        prompts = {length: drawn(draw, length) for length in draw.sample(arguments.lengths, len(arguments.lengths))}
+        with disk.server(has_disk=True) as (server, client):
+            for prompt in prompts.values():
+                client.generate(prompt, max_tokens=1, **GREEDY)
+            disk.wait_until_written(server)
+        for has_disk in (True, False) if round % 2 == 0 else (False, True):
+            with disk.server(has_disk) as (_, client):
+                if has_disk and arguments.cold:
+                    disk.forget_pages()
+                for length, prompt in prompts.items():
+                    found[length][has_disk].append(first_token(client, prompt))
+    print(f"{'prompt':>7} {'from disk':>9} {'computed':>8} {'TTFT ms, median (least, most)':>32} {'without disk':>32} {'ratio':>7}")
+    for length, both in sorted(found.items()):
+        times = {has_disk: [1000 * took for took, _, _ in both[has_disk]] for has_disk in both}
+        ratio = statistics.median(alone / read for read, alone in zip(times[True], times[False]))
+        shown = [f"{statistics.median(t):.1f} ({min(t):.1f}, {max(t):.1f})" for t in (times[True], times[False])]
+        _, computed, read = both[True][-1]
+        print(f"{length:>7} {read:>9} {computed:>8} {shown[0]:>32} {shown[1]:>32} {ratio:>7.1f}", flush=True)
+
+
+def tokens_per_second(client, draw: random.Random, num_streams: int, num_tokens: int) -> float:
+    prompts = [drawn(draw, 16) for _ in range(num_streams)]
+    began = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(num_streams) as threads:
+        for answer in threads.map(lambda prompt: client.generate(prompt, max_tokens=num_tokens, **GREEDY), prompts):
+            assert answer.usage.completion_tokens == num_tokens
+    return num_streams * num_tokens / (time.monotonic() - began)
+
+
+def measure_streams(disk: Disk, arguments: argparse.Namespace):
+    draw = random.Random(time.time())
+    print(f"{'streams':>7} {'tokens/s with a disk, without':>32} {'ratio, median (least, most)':>32} {'MB/s written':>13}")
+    with disk.server(has_disk=True) as (server, on_disk), disk.server(has_disk=False) as (_, alone):
+        clients = {True: on_disk, False: alone}
+        for num_streams in arguments.streams:
+            rates = {True: [], False: []}
+            before, seconds = server.metrics()["quire_kv_disk_bytes"], 0.0
+            for round in range(2 * arguments.rounds):
+                for has_disk in (True, False) if round % 2 == 0 else (False, True):
+                    rates[has_disk].append(tokens_per_second(clients[has_disk], draw, num_streams, arguments.tokens))
+                seconds += num_streams * arguments.tokens / rates[True][-1]
+            metrics = server.metrics()
+            written = (metrics["quire_kv_disk_bytes"] - before) / seconds / 1e6
+            ratios = [with_disk / without for with_disk, without in zip(rates[True], rates[False])]
+            shown = (f"{statistics.median(rates[True]):.0f}, {statistics.median(rates[False]):.0f}",
+                     f"{statistics.median(ratios):.3f} ({min(ratios):.3f}, {max(ratios):.3f})")
+            print(f"{num_streams:>7} {shown[0]:>32} {shown[1]:>32} {written:>13.1f}", flush=True)
+        print(f"blocks that were not written: {metrics['quire_kv_disk_dropped_total']:.0f}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", type=pathlib.Path, default=REPOSITORY / "build/release", help="build folder")
+    parser.add_argument("--model", type=pathlib.Path, default=REPOSITORY / "models/quire-stories")
+    parser.add_argument("--directory", type=pathlib.Path, help="where the blocks are kept (default: for temporary files)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--lengths", type=int, nargs="*", default=[40, 128, 1024, 2048, 3500], help="of prompts")
+    parser.add_argument("--cold", action="store_true", help="the page cache has nothing of the files")
+    parser.add_argument("--streams", type=int, nargs="*", default=[1, 8, 32], help="numbers of streams")
+    parser.add_argument("--tokens", type=int, default=200, help="of each stream")
+    arguments = parser.parse_args()
+    find_modules(arguments.build)
+    global running
+    from harness import running
+
+    disk = Disk(arguments)
+    try:
+        if arguments.lengths:
+            measure_first_tokens(disk, arguments)
+        if arguments.streams:
+            measure_streams(disk, arguments)
+    finally:
+        shutil.rmtree(disk.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
