@@ -453,7 +453,7 @@ bug("t06", "a tenant with a request is forgotten", "&& it->second.num_requests =
 bug, drop = source("engine/live_requests.cc", "engine_test")
 bug("t07", "tokens of the cache count against the rate", "prompt_tokens - summary.usage.cached_tokens +", "prompt_tokens - (BUG ? 0 : summary.usage.cached_tokens) +")
 bug("t08", "a request that never ran owes its prompt", "has_run ? summary.usage", "BUG || has_run ? summary.usage")
-bug, drop = source("engine/step_loop.cc", "pacing_test")
+bug, drop = source("engine/step_loop_intake.cc", "pacing_test")
 bug("t11", "a deadline is refused by twice the estimate", "kCertain * pacer_.LeastTime(before + own, steps) - left", "(BUG ? 20 : kCertain) * pacer_.LeastTime(before + own, steps) - left")
 bug("t12", "prompts that come first do not count", "scheduler_.NumPromptTokensLeft();", "BUG ? 0 : scheduler_.NumPromptTokensLeft();")
 bug, drop = source("engine/scheduler/prefill_pacer.cc", "scheduler_test:PrefillPacerTest.*")
