@@ -3,12 +3,15 @@
 
     python3 bench/sharing/disk.py [--build build/release] [--model models/quire-stories] [--rounds 5] [--cold]
 
-First prompts: each round draws new prompts, which one server computes and writes to disk. Another server then reads
-them, and a third without a disk computes them; each of the two is new and has answered one short prompt, and every
-other round takes them in the other order. Times are from the call to the first token, as a client sees them.
+After a restart: each round draws new prompts, which one server computes and writes to disk. Another server then reads
+them, and a third without a disk computes them. Each of the two is new and has answered one short prompt.
 
-Streams: a server with a disk and one without run at once, and take the same load in turn. All connections stay on this
-machine, and the directory is removed at the end.
+After an eviction: a server with a disk and one without, whose caches are too small for all prompts, get the prompts
+again and again. Every other round takes the two in the other order, as above. Times are from the call to the first
+token, as a client sees them.
+
+Streams: such two servers take the same load in turn. All connections stay on this machine, and the directory is removed
+at the end.
 """
 
 import argparse
@@ -29,6 +32,7 @@ from storm import find_modules  # noqa: E402
 
 GREEDY = dict(temperature=0, ignore_eos=True)
 FLAGS = ("--threads", "2", "--kv_cache_mib", "1024")
+SMALL = ("--kv_cache_mib", "192")  # of 22.5 KiB a token: 8,738 tokens; a fetch takes half of them at most
 
 
 def drawn(draw: random.Random, num_tokens: int) -> list[int]:
@@ -41,18 +45,17 @@ class Disk:
     def __init__(self, arguments: argparse.Namespace):
         self.model, self.folder = arguments.model, pathlib.Path(tempfile.mkdtemp(dir=arguments.directory))
 
-    def flags(self, has_disk: bool) -> tuple[str, ...]:
-        return (*FLAGS, "--kv_disk_dir", str(self.folder / "state"), "--kv_disk_mib", "8192") if has_disk else FLAGS
-
     @contextlib.contextmanager
-    def server(self, has_disk: bool):
+    def server(self, has_disk: bool, *flags: str):
         """Yields a new server that has answered a short prompt, and a client of it."""
-        with running(*self.flags(has_disk), model=self.model) as (server, client):
+        if has_disk:
+            flags = (*flags, "--kv_disk_dir", str(self.folder / "state"), "--kv_disk_mib", "8192")
+        with running(*FLAGS, *flags, model=self.model) as (server, client):
             client.generate(drawn(random.Random(), 20), max_tokens=2, **GREEDY)
             yield server, client
 
     def wait_until_written(self, server):
-        """Waits until the server writes no more blocks; a metric has the bytes of whole segments only."""
+        """Waits until the server writes no more blocks."""
         def size():
             return sum(path.stat().st_size for path in (self.folder / "state").iterdir())
         before, after = -1, size()
@@ -80,28 +83,64 @@ def first_token(client, prompt: list[int]):
     return took, usage.prompt_tokens - usage.cached_tokens, usage.disk_tokens
 
 
-def measure_first_tokens(disk: Disk, arguments: argparse.Namespace):
-    draw = random.Random(time.time())
-    found = {length: {True: [], False: []} for length in arguments.lengths}
+def in_turn(round: int) -> tuple[bool, bool]:
+    return (True, False) if round % 2 == 0 else (False, True)
+
+
+class FirstTokens:
+    """Times by length of prompt, with a disk and without."""
+
+    def __init__(self, title: str):
+        self.title, self.found = title, {}
+
+    def take(self, has_disk: bool, client, prompt: list[int]):
+        both = self.found.setdefault(len(prompt), {True: [], False: []})
+        both[has_disk].append(first_token(client, prompt))
+
+    def report(self):
+        print(f"{self.title:<16} {'from disk':>9} {'computed':>8} {'TTFT ms, median (least, most)':>30} {'without disk':>30} {'ratio':>6}")
+        for length, both in sorted(self.found.items()):
+            times = {has_disk: [1000 * took for took, _, _ in both[has_disk]] for has_disk in both}
+            ratio = statistics.median(alone / read for read, alone in zip(times[True], times[False]))
+            shown = [f"{statistics.median(t):.1f} ({min(t):.1f}, {max(t):.1f})" for t in (times[True], times[False])]
+            computed, read = (statistics.median(column) for column in list(zip(*both[True]))[1:])
+            print(f"{length:>16} {read:>9.0f} {computed:>8.0f} {shown[0]:>30} {shown[1]:>30} {ratio:>6.1f}", flush=True)
+
+
+def measure_restarts(disk: Disk, arguments: argparse.Namespace):
+    draw, found = random.Random(time.time()), FirstTokens("after a restart")
     for round in range(arguments.rounds):
-        prompts = {length: drawn(draw, length) for length in draw.sample(arguments.lengths, len(arguments.lengths))}
+        prompts = [drawn(draw, length) for length in draw.sample(arguments.lengths, len(arguments.lengths))]
         with disk.server(has_disk=True) as (server, client):
-            for prompt in prompts.values():
+            for prompt in prompts:
                 client.generate(prompt, max_tokens=1, **GREEDY)
             disk.wait_until_written(server)
-        for has_disk in (True, False) if round % 2 == 0 else (False, True):
+        for has_disk in in_turn(round):
             with disk.server(has_disk) as (_, client):
                 if has_disk and arguments.cold:
                     disk.forget_pages()
-                for length, prompt in prompts.items():
-                    found[length][has_disk].append(first_token(client, prompt))
-    print(f"{'prompt':>7} {'from disk':>9} {'computed':>8} {'TTFT ms, median (least, most)':>32} {'without disk':>32} {'ratio':>7}")
-    for length, both in sorted(found.items()):
-        times = {has_disk: [1000 * took for took, _, _ in both[has_disk]] for has_disk in both}
-        ratio = statistics.median(alone / read for read, alone in zip(times[True], times[False]))
-        shown = [f"{statistics.median(t):.1f} ({min(t):.1f}, {max(t):.1f})" for t in (times[True], times[False])]
-        _, computed, read = both[True][-1]
-        print(f"{length:>7} {read:>9} {computed:>8} {shown[0]:>32} {shown[1]:>32} {ratio:>7.1f}", flush=True)
+                for prompt in prompts:
+                    found.take(has_disk, client, prompt)
+    found.report()
+
+
+def measure_evictions(disk: Disk, arguments: argparse.Namespace):
+    draw, found = random.Random(time.time()), FirstTokens("after eviction")
+    longest, others = max(arguments.lengths), sorted(arguments.lengths)[:-1]
+    prompts = [drawn(draw, length) for length in (longest, *others, longest)]
+    with disk.server(True, *SMALL) as (server, on_disk), disk.server(False, *SMALL) as (_, alone):
+        clients = {True: on_disk, False: alone}
+        for client in clients.values():
+            for prompt in prompts:
+                client.generate(prompt, max_tokens=1, **GREEDY)
+        disk.wait_until_written(server)
+        for round in range(arguments.rounds):
+            for has_disk in in_turn(round):
+                if has_disk and arguments.cold:
+                    disk.forget_pages()
+                for prompt in prompts:
+                    found.take(has_disk, clients[has_disk], prompt)
+    found.report()
 
 
 def tokens_per_second(client, draw: random.Random, num_streams: int, num_tokens: int) -> float:
@@ -122,7 +161,7 @@ def measure_streams(disk: Disk, arguments: argparse.Namespace):
             rates = {True: [], False: []}
             before, seconds = server.metrics()["quire_kv_disk_bytes"], 0.0
             for round in range(2 * arguments.rounds):
-                for has_disk in (True, False) if round % 2 == 0 else (False, True):
+                for has_disk in in_turn(round):
                     rates[has_disk].append(tokens_per_second(clients[has_disk], draw, num_streams, arguments.tokens))
                 seconds += num_streams * arguments.tokens / rates[True][-1]
             metrics = server.metrics()
@@ -152,7 +191,8 @@ def main() -> int:
     disk = Disk(arguments)
     try:
         if arguments.lengths:
-            measure_first_tokens(disk, arguments)
+            measure_restarts(disk, arguments)
+            measure_evictions(disk, arguments)
         if arguments.streams:
             measure_streams(disk, arguments)
     finally:
