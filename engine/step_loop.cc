@@ -74,7 +74,10 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, DiskTier* dis
       runner_(*parts.backend, *parts.model, parts.cache, parts.limits, blocks_),
       output_(*parts.tokenizer),
       live_(metrics) {
-  if (disk != nullptr) fetches_.emplace(*disk, blocks_);
+  if (disk != nullptr) {
+    fetches_.emplace(*disk, blocks_,
+                     [this](int64_t num_tokens) { return pacer_.LeastTime(num_tokens, 0); });
+  }
 }
 
 void StepLoop::Start() {
@@ -227,7 +230,7 @@ void StepLoop::FlushSome() {
 void StepLoop::Reconsider(const LiveRequest& live, absl::Time now) {
   // The scheduler ends what is cancelled.
   const bool is_cancelled = live.request->cancelled.load(std::memory_order_acquire);
-  if (is_cancelled && fetches_ && fetches_->StopWaiting(*live.request)) Schedule(live);
+  if (is_cancelled && fetches_ && fetches_->StopWaiting(*live.request, now)) Schedule(live);
   for (int32_t k = 0; k < live.request->params.sampling.num_samples(); ++k) {
     scheduler_.Reconsider(live.first_id + k, now);
   }

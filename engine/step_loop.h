@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -83,10 +84,17 @@ class StepLoop {
   void DrawSome();
   // Returns an error if the request would miss its deadline for certain: DeadlineExceeded if it
   // would even alone, and ResourceExhausted if only the prompts before it are the reason.
-  absl::Status CheckDeadline(const Request& request, absl::Time now);
+  // `on_disk`: as for GainFromDisk.
+  absl::Status CheckDeadline(const Request& request, const DiskChain* on_disk, absl::Time now);
   // Ends a request that the scheduler never had.
   void Refuse(AdmittedRequest admitted, const absl::Status& status, absl::Time now);
-  // Returns true if the request is to wait for blocks from disk.
+  // False if what was found on disk is of another epoch, or nothing is left to compute.
+  bool CanBeRead(const DiskChain& on_disk, const Request& request) const;
+  // Returns what the request gets from disk if it waits. `on_disk` is null if it has nothing of its
+  // prompt that can be read.
+  DiskFetches::Gain GainFromDisk(const Request& request, const DiskChain* on_disk, absl::Time now);
+  std::string RootKeyOf(const Request& request) const;
+  // Returns true if the request is to wait for blocks from disk. `on_disk`: as for GainFromDisk.
   bool WaitsForDisk(const LiveRequest& live, std::shared_ptr<const DiskChain> on_disk,
                     absl::Time now);
   // Schedules the requests that wait no longer.

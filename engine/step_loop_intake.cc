@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,10 +16,10 @@
 namespace quire::engine {
 
 void StepLoop::Take(AdmittedRequest admitted, absl::Time now) {
-  if (const absl::Status status = CheckDeadline(*admitted.request, now); !status.ok()) {
-    return Refuse(std::move(admitted), status, now);
-  }
   std::shared_ptr<const DiskChain> on_disk = std::move(admitted.on_disk);
+  if (on_disk != nullptr && !CanBeRead(*on_disk, *admitted.request)) on_disk = nullptr;
+  const absl::Status status = CheckDeadline(*admitted.request, on_disk.get(), now);
+  if (!status.ok()) return Refuse(std::move(admitted), status, now);
   LiveRequest& live = live_.Add(std::move(admitted));
   const std::shared_ptr<Request> request = live.request;
   output_.Add(live.first_id, request);
@@ -33,7 +34,8 @@ void StepLoop::Take(AdmittedRequest admitted, absl::Time now) {
 
 // The times that are compared are cautious, and leave out what waits, which may be passed or be
 // cancelled. So nearly every request that is refused would have missed its deadline.
-absl::Status StepLoop::CheckDeadline(const Request& request, absl::Time now) {
+absl::Status StepLoop::CheckDeadline(const Request& request, const DiskChain* on_disk,
+                                     absl::Time now) {
   constexpr double kCertain = 0.8;  // the part of the estimate that is certain enough
   if (request.deadline == absl::InfiniteFuture()) return absl::OkStatus();
   const absl::Duration left = request.deadline - now;
@@ -48,7 +50,16 @@ absl::Status StepLoop::CheckDeadline(const Request& request, absl::Time now) {
   const absl::Duration most = pacer_.LeastTime(before + std::ssize(request.prompt_ids), steps);
   if (most > absl::ZeroDuration() && kCertain * most <= left) return absl::OkStatus();
   const int64_t own = scheduler_.NumUncached(request);
-  const absl::Duration alone = pacer_.LeastTime(own, steps);
+  const DiskFetches::Gain gain = GainFromDisk(request, on_disk, now);
+  const auto least = [&](int64_t before) {
+    const absl::Duration computed = pacer_.LeastTime(before + own, steps);
+    if (gain.num_tokens == 0) return computed;
+    // Prompts before it are computed while it waits for the disk.
+    const int64_t rest = std::max<int64_t>(own - gain.num_tokens, 0);
+    return std::min(computed, std::max(gain.time + pacer_.LeastTime(rest, steps),
+                                       pacer_.LeastTime(before + rest, steps)));
+  };
+  const absl::Duration alone = least(0);
   const auto shown = [](absl::Duration time) {
     return absl::FormatDuration(absl::Trunc(time, absl::Milliseconds(1)));
   };
@@ -58,7 +69,7 @@ absl::Status StepLoop::CheckDeadline(const Request& request, absl::Time now) {
         "shorter prompt",
         shown(left), shown(alone)));
   }
-  const absl::Duration late = kCertain * pacer_.LeastTime(before + own, steps) - left;
+  const absl::Duration late = kCertain * least(before) - left;
   if (late <= absl::ZeroDuration()) return absl::OkStatus();
   return WithRetryAfter(
       absl::ResourceExhaustedError(absl::StrFormat(
@@ -78,18 +89,31 @@ void StepLoop::Refuse(AdmittedRequest admitted, const absl::Status& status, absl
   request->sink->Finish(status, {.timings = {.queue = now - request->arrival}});
 }
 
+bool StepLoop::CanBeRead(const DiskChain& on_disk, const Request& request) const {
+  const auto& samples = request.replayed;
+  const bool have_ended = std::ranges::all_of(
+      samples, [](const std::shared_ptr<ReplayedSample>& sample) { return sample->has_ended(); });
+  return on_disk.epoch == scheduler_.cache_epoch() && (samples.empty() || !have_ended);
+}
+
+DiskFetches::Gain StepLoop::GainFromDisk(const Request& request, const DiskChain* on_disk,
+                                         absl::Time now) {
+  if (!fetches_) return {};
+  if (request.prefix != nullptr) return fetches_->GainOfPrefix(request);
+  return on_disk == nullptr ? DiskFetches::Gain()
+                            : fetches_->GainOf(request, RootKeyOf(request), *on_disk, now);
+}
+
 bool StepLoop::WaitsForDisk(const LiveRequest& live, std::shared_ptr<const DiskChain> on_disk,
                             absl::Time now) {
   if (!fetches_) return false;
   if (live.request->prefix != nullptr) return fetches_->TryWaitForPrefix(live.request);
-  if (on_disk == nullptr || on_disk->epoch != scheduler_.cache_epoch()) return false;
-  const auto& samples = live.request->replayed;
-  const bool have_ended = std::ranges::all_of(
-      samples, [](const std::shared_ptr<ReplayedSample>& sample) { return sample->has_ended(); });
-  if (!samples.empty() && have_ended) return false;
-  return fetches_->TryWait(
-      live.request, RootKeyOf(parts_.model_info.name, scheduler_.cache_epoch(), *live.request),
-      std::move(on_disk), now);
+  return on_disk != nullptr &&
+         fetches_->TryWait(live.request, RootKeyOf(*live.request), std::move(on_disk), now);
+}
+
+std::string StepLoop::RootKeyOf(const Request& request) const {
+  return engine::RootKeyOf(parts_.model_info.name, scheduler_.cache_epoch(), request);
 }
 
 void StepLoop::TakeFromDisk(absl::Time now) {

@@ -93,6 +93,11 @@ void DiskTier::NoteError(const absl::Status& status) {
             {{"status", status.ToString()}});
 }
 
+ReadPace DiskTier::pace() const {
+  const base::MutexLock lock(mu_);
+  return pace_;
+}
+
 DiskStats DiskTier::stats() const {
   return {.bytes = store_->bytes(),
           .hits = hits_.value(),
@@ -172,6 +177,18 @@ std::optional<DiskEvent> DiskTier::TakeEvent() {
   events_.pop_front();
   has_events_.store(!events_.empty(), std::memory_order_release);
   return event;
+}
+
+int64_t DiskTier::NumToRead(int64_t fetch) const {
+  const base::MutexLock lock(mu_);
+  int64_t num_blocks = 0;
+  if (active_ && active_->fetch.id <= fetch && !active_->is_ended && !active_->is_last) {
+    num_blocks += active_->fetch.end - active_->next - active_->num_staged;
+  }
+  for (const DiskFetch& one : waiting_) {
+    if (one.id <= fetch) num_blocks += one.end - one.begin;
+  }
+  return num_blocks;
 }
 
 void DiskTier::Send(DiskEvent event) {
@@ -265,6 +282,7 @@ bool DiskTier::ReadOne() {
   if (!next) return false;
   const DiskChain& chain = *next->fetch.chain;
   bool is_there = false;
+  const absl::Time begin = config_.clock->Now();
   if (IsUsable() && chain.epoch == epoch()) {
     const auto i = static_cast<size_t>(next->block);
     const auto block_size = static_cast<size_t>(config_.store.block_size);
@@ -276,13 +294,14 @@ bool DiskTier::ReadOne() {
     if (!got.ok()) NoteError(got.status());
     errors_.Add(store_->num_damaged() - std::exchange(num_damaged_, store_->num_damaged()));
   }
-  NoteRead(next->fetch.id, is_there);
+  NoteRead(next->fetch.id, is_there, config_.clock->Now() - begin);
   return true;
 }
 
-void DiskTier::NoteRead(int64_t fetch, bool is_there) {
+void DiskTier::NoteRead(int64_t fetch, bool is_there, absl::Duration took) {
   {
     const base::MutexLock lock(mu_);
+    if (is_there) pace_.NoteRead(took, config_.clock->Now());
     Active& active = *active_;
     if (active.is_ended) return active_.reset();
     active.num_staged += is_there ? 1 : 0;
@@ -333,12 +352,13 @@ bool DiskTier::WriteOne() {
 }
 
 std::span<std::byte> DiskTier::Staged(int64_t i) {
-  const int64_t bytes = store_->record_bytes();
-  // The memory is taken when it is first needed, as much as is needed.
-  if (const auto end = static_cast<size_t>((i + 1) * bytes); staging_.size() < end) {
-    staging_.resize(end);
+  const auto bytes = static_cast<size_t>(store_->record_bytes());
+  // Linux gives a page when it is first written. Zeros would be written before each first read.
+  if (staging_ == nullptr) {
+    staging_ =
+        std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(most_staged_) * bytes);
   }
-  return std::span(staging_).subspan(static_cast<size_t>(i * bytes), static_cast<size_t>(bytes));
+  return {staging_.get() + static_cast<size_t>(i) * bytes, bytes};
 }
 
 std::span<std::byte> DiskTier::BlockOf(int32_t block) const {

@@ -25,6 +25,7 @@
 #include "base/heartbeat.h"
 #include "base/metrics.h"
 #include "base/mutex.h"
+#include "engine/disk/read_pace.h"
 #include "engine/disk/segment_store.h"
 #include "engine/disk/spill_queue.h"
 #include "engine/request/disk_stats.h"
@@ -117,17 +118,20 @@ class DiskTier {
   uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
   // False while the disk is slow, or is not used because it had an error.
   bool IsUsable() const;
+  ReadPace pace() const;
   DiskStats stats() const;
 
   // --- Of the step thread.
 
-  // Returns false if too many fetches are not complete.
+  // Returns false if too many fetches are not complete. Ids ascend.
   bool StartFetch(DiskFetch fetch);
   // Says into which blocks the staged ones go; -1: nowhere. The blocks stay the caller's until
   // kPlaced comes.
   void Place(int64_t fetch, std::span<const int32_t> blocks);
   void EndFetch(int64_t fetch);
   std::optional<DiskEvent> TakeEvent();
+  // Returns how many blocks are still to be read for this fetch and those with smaller ids.
+  int64_t NumToRead(int64_t fetch) const;
   void NoteMisses(int64_t num_blocks) { misses_.Add(num_blocks); }
 
   // Nothing that was written before is found any more. `epoch` is larger than any before.
@@ -169,7 +173,8 @@ class DiskTier {
     int64_t place = 0;  // among the staged blocks
   };
   std::optional<Read> NextToRead();
-  void NoteRead(int64_t fetch, bool is_there);
+  // `took`: see ReadPace.
+  void NoteRead(int64_t fetch, bool is_there, absl::Duration took);
   void Send(DiskEvent event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::span<std::byte> Staged(int64_t i);
   std::span<std::byte> BlockOf(int32_t block) const;
@@ -186,9 +191,9 @@ class DiskTier {
   base::Counter hits_, errors_, dropped_;
 
   // The tier's thread alone uses these.
-  std::vector<std::byte> staging_;
-  int64_t most_staged_ = 0;   // blocks
-  std::vector<Known> known_;  // by block
+  std::unique_ptr<std::byte[]> staging_;  // null until the first read
+  int64_t most_staged_ = 0;               // blocks
+  std::vector<Known> known_;              // by block
   SpillQueue::Offered offered_;
   int64_t num_damaged_ = 0;
 
@@ -201,6 +206,7 @@ class DiskTier {
   std::vector<int32_t> places_ ABSL_GUARDED_BY(mu_);  // of the staged blocks
   std::deque<DiskEvent> events_ ABSL_GUARDED_BY(mu_);
   std::deque<FlushDone> flushes_ ABSL_GUARDED_BY(mu_);
+  ReadPace pace_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> has_events_ = false;
   std::function<void()> on_event_ = [] {};
   std::thread thread_;

@@ -39,6 +39,8 @@ class TenantCharges {
   // that of the tenant with the empty name.
   using Payer = int32_t;
   static constexpr Payer kNamelessPayer = 0;
+  // Charges are sums of fractions, and may be off by so much.
+  static constexpr double kRounding = 1e-6;
 
   explicit TenantCharges(int32_t num_blocks);
 

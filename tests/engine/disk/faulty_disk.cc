@@ -28,6 +28,7 @@ FaultyDisk& Disk() {
 
 extern "C" ssize_t pread(int fd, void* bytes, size_t size, off_t place) {
   quire::testing::WaitWhile(quire::testing::Disk().reads_hang);
+  if (quire::testing::Disk().on_read) quire::testing::Disk().on_read();
   if (const int error = quire::testing::Disk().read_error; error != 0) {
     errno = error;
     return -1;

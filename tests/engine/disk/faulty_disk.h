@@ -4,6 +4,7 @@
 // is synced, and the others may fail or wait.
 
 #include <atomic>
+#include <functional>
 
 namespace quire::testing {
 
@@ -16,6 +17,8 @@ struct FaultyDisk {
   std::atomic<bool> reads_hang = false;
   std::atomic<bool> writes_hang = false;
   std::atomic<int> num_hanging = 0;
+  // Called in each read. Only where one thread reads.
+  std::function<void()> on_read;
 };
 
 FaultyDisk& Disk();
@@ -30,6 +33,7 @@ class HealsDisk {
   static void Heal() {
     Disk().read_error = Disk().write_error = Disk().sync_error = 0;
     Disk().reads_hang = Disk().writes_hang = false;
+    Disk().on_read = nullptr;
   }
 };
 
