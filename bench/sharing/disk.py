@@ -55,14 +55,15 @@ class Disk:
             yield server, client
 
     def wait_until_written(self, server):
-        """Waits until the server writes no more blocks."""
+        """Waits until the server writes no more blocks. Tells of those that it left out."""
         def size():
             return sum(path.stat().st_size for path in (self.folder / "state").iterdir())
         before, after = -1, size()
         while before != after:
             time.sleep(0.5)
             before, after = after, size()
-        assert not server.metrics()["quire_kv_disk_dropped_total"], "the disk is too slow for all blocks"
+        if dropped := server.metrics()["quire_kv_disk_dropped_total"]:
+            print(f"{dropped:.0f} blocks were not written")
 
     def forget_pages(self):
         """The next reads come from the device."""
@@ -98,7 +99,8 @@ class FirstTokens:
         both[has_disk].append(first_token(client, prompt))
 
     def report(self):
-        print(f"{self.title:<16} {'from disk':>9} {'computed':>8} {'TTFT ms, median (least, most)':>30} {'without disk':>30} {'ratio':>6}")
+        print(f"{self.title:<16} {'from disk':>9} {'computed':>8} {'TTFT ms, median (least, most)':>30} "
+              f"{'without disk':>30} {'ratio':>6}")
         for length, both in sorted(self.found.items()):
             times = {has_disk: [1000 * took for took, _, _ in both[has_disk]] for has_disk in both}
             ratio = statistics.median(alone / read for read, alone in zip(times[True], times[False]))
@@ -133,7 +135,7 @@ def measure_evictions(disk: Disk, arguments: argparse.Namespace):
         for client in clients.values():
             for prompt in prompts:
                 client.generate(prompt, max_tokens=1, **GREEDY)
-        disk.wait_until_written(server)
+                disk.wait_until_written(server)  # before it is evicted
         for round in range(arguments.rounds):
             for has_disk in in_turn(round):
                 if has_disk and arguments.cold:
@@ -154,7 +156,8 @@ def tokens_per_second(client, draw: random.Random, num_streams: int, num_tokens:
 
 def measure_streams(disk: Disk, arguments: argparse.Namespace):
     draw = random.Random(time.time())
-    print(f"{'streams':>7} {'tokens/s with a disk, without':>32} {'ratio, median (least, most)':>32} {'MB/s written':>13}")
+    print(f"{'streams':>7} {'tokens/s with a disk, without':>32} {'ratio, median (least, most)':>32} "
+          f"{'MB/s written':>13}")
     with disk.server(has_disk=True) as (server, on_disk), disk.server(has_disk=False) as (_, alone):
         clients = {True: on_disk, False: alone}
         for num_streams in arguments.streams:
@@ -177,7 +180,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", type=pathlib.Path, default=REPOSITORY / "build/release", help="build folder")
     parser.add_argument("--model", type=pathlib.Path, default=REPOSITORY / "models/quire-stories")
-    parser.add_argument("--directory", type=pathlib.Path, help="where the blocks are kept (default: for temporary files)")
+    parser.add_argument("--directory", type=pathlib.Path, help="where the blocks are kept")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lengths", type=int, nargs="*", default=[40, 128, 1024, 2048, 3500], help="of prompts")
     parser.add_argument("--cold", action="store_true", help="the page cache has nothing of the files")
