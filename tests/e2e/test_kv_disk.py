@@ -3,6 +3,7 @@
 QUIRE_KV_DISK_ROUNDS is the number of kills; CI takes a few.
 """
 
+import json
 import os
 import pathlib
 import random
@@ -14,7 +15,8 @@ import unittest
 
 import grpc
 
-from harness import Client, Server
+import make_tiny_model
+from harness import REPOSITORY, Client, Server
 
 ROUNDS = int(os.environ.get("QUIRE_KV_DISK_ROUNDS", 3))
 NUM_CALLERS = 3
@@ -112,10 +114,42 @@ class KvDiskTest(unittest.TestCase):
         self.assertGreater(disk_tokens, 0)
         print(f"{ROUNDS} kills: {num_answers} answers, all the same, {disk_tokens} tokens read from disk")
 
+    def assert_refused(self, says: str, *flags: str, status: int = 1, model: pathlib.Path | None = None):
+        server = Server(*flags, model=model)
+        self.assertEqual(server.wait(), status)
+        self.assertIn(says, server.log())
+
     def test_what_cannot_be_kept_is_refused_with_the_cure(self):
-        alone = Server("--kv_disk_mib", "16")
-        alone.wait_for_log("name it with --kv_disk_dir")
-        self.assertEqual(alone.wait(), 1)
+        self.assert_refused("name it with --kv_disk_dir", "--kv_disk_mib", "16")
+        windows = self.directory / "windows"
+        make_tiny_model.write(windows)
+        config = windows / "config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "architectures": ["MistralForCausalLM"],
+                                      "model_type": "mistral", "sliding_window": 64}))
+        self.assert_refused("blocks of such a model are not kept on disk: leave it out", "--kv_disk_dir",
+                            str(self.directory / "state of windows"), "--kv_disk_mib", "16", model=windows)
+        # A block of 256 tokens is 384 KiB, and four of them are the least.
+        large = ("--kv_disk_dir", str(self.directory / "state"), "--block_size", "256", "--kv_disk_mib")
+        stories = REPOSITORY / "models/quire-stories"
+        self.assert_refused("want at least 2, for 4 blocks of 393216 bytes, got 1 MiB", *large, "1", model=stories)
+        self.assertEqual(Server(*large, "2", model=stories).ready().stop(), 0)
+
+    def test_sizes_out_of_range_are_refused(self):
+        most = 64 << 20
+        for flag, least in (("--kv_disk_mib", 0), ("--prefix_disk_mib", 1)):
+            for value in (least - 1, most + 1, "many", ""):
+                says = f'{flag}: want an integer {least}..{most}, got "{value}"'
+                self.assert_refused(says, "--kv_disk_dir", str(self.directory), flag, str(value), status=2)
+        # The largest is more than any disk has, and takes nothing of it.
+        self.start("--kv_disk_mib", str(most))
+
+    def test_a_path_that_is_no_directory_is_refused(self):
+        file, link = self.directory / "file", self.directory / "link"
+        file.touch()
+        link.symlink_to(self.directory)
+        for path, says in ((file, "cannot open: Not a directory"), (link, "cannot open: Not a directory"),
+                           (self.directory / "none" / "none", "cannot create: No such file or directory")):
+            self.assert_refused(f"{path}: {says}", "--kv_disk_dir", str(path), "--kv_disk_mib", "16")
 
 
 if __name__ == "__main__":
