@@ -6,9 +6,9 @@
 After a restart: each round draws new prompts, which one server computes and writes to disk. Another server then reads
 them, and a third without a disk computes them. Each of the two is new and has answered one short prompt.
 
-After an eviction: a server with a disk and one without, whose caches are too small for all prompts, get the prompts
-again and again. Every other round takes the two in the other order, as above. Times are from the call to the first
-token, as a client sees them.
+After an eviction: a server with a disk computes a prompt, and reads others until its small cache has no room for this
+one. Then it gets the prompt again, and a server without a disk computes it. Times are from the call to the first token,
+as a client sees them. Every other round takes the two servers in the other order.
 
 Streams: such two servers take the same load in turn. All connections stay on this machine, and the directory is removed
 at the end.
@@ -60,7 +60,7 @@ class Disk:
             return sum(path.stat().st_size for path in (self.folder / "state").iterdir())
         before, after = -1, size()
         while before != after:
-            time.sleep(0.5)
+            time.sleep(0.3)
             before, after = after, size()
         if dropped := server.metrics()["quire_kv_disk_dropped_total"]:
             print(f"{dropped:.0f} blocks were not written")
@@ -128,19 +128,23 @@ def measure_restarts(disk: Disk, arguments: argparse.Namespace):
 
 def measure_evictions(disk: Disk, arguments: argparse.Namespace):
     draw, found = random.Random(time.time()), FirstTokens("after eviction")
-    longest, others = max(arguments.lengths), sorted(arguments.lengths)[:-1]
-    prompts = [drawn(draw, length) for length in (longest, *others, longest)]
+    fillers = [drawn(draw, max(arguments.lengths)) for _ in range(4)]  # more than the cache has room for
     with disk.server(True, *SMALL) as (server, on_disk), disk.server(False, *SMALL) as (_, alone):
         clients = {True: on_disk, False: alone}
-        for client in clients.values():
+
+        def fill(prompts: list[list[int]]):
             for prompt in prompts:
-                client.generate(prompt, max_tokens=1, **GREEDY)
+                on_disk.generate(prompt, max_tokens=1, **GREEDY)
                 disk.wait_until_written(server)  # before it is evicted
+
+        fill(fillers)
         for round in range(arguments.rounds):
-            for has_disk in in_turn(round):
-                if has_disk and arguments.cold:
+            for length in arguments.lengths:
+                prompt = drawn(draw, length)
+                fill([prompt, *fillers])
+                if arguments.cold:
                     disk.forget_pages()
-                for prompt in prompts:
+                for has_disk in in_turn(round):
                     found.take(has_disk, clients[has_disk], prompt)
     found.report()
 
@@ -176,6 +180,9 @@ def measure_streams(disk: Disk, arguments: argparse.Namespace):
         print(f"blocks that were not written: {metrics['quire_kv_disk_dropped_total']:.0f}")
 
 
+PARTS = {"restart": measure_restarts, "eviction": measure_evictions, "streams": measure_streams}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", type=pathlib.Path, default=REPOSITORY / "build/release", help="build folder")
@@ -183,6 +190,7 @@ def main() -> int:
     parser.add_argument("--directory", type=pathlib.Path, help="where the blocks are kept")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lengths", type=int, nargs="*", default=[40, 128, 1024, 2048, 3500], help="of prompts")
+    parser.add_argument("--only", choices=PARTS, help="measures this part alone")
     parser.add_argument("--cold", action="store_true", help="the page cache has nothing of the files")
     parser.add_argument("--streams", type=int, nargs="*", default=[1, 8, 32], help="numbers of streams")
     parser.add_argument("--tokens", type=int, default=200, help="of each stream")
@@ -193,11 +201,9 @@ def main() -> int:
 
     disk = Disk(arguments)
     try:
-        if arguments.lengths:
-            measure_restarts(disk, arguments)
-            measure_evictions(disk, arguments)
-        if arguments.streams:
-            measure_streams(disk, arguments)
+        for part, measure in PARTS.items():
+            if arguments.only in (None, part):
+                measure(disk, arguments)
     finally:
         shutil.rmtree(disk.folder)
     return 0

@@ -14,6 +14,11 @@ void ReadPace::NoteRead(absl::Duration took, absl::Time now) {
   if (num_reads_ >= kLeastReads) block_time_ = mean_;
 }
 
+bool ReadPace::IsWorth(const Wanted& wanted) const {
+  return wanted.computing == absl::ZeroDuration() ||
+         TimeOf(wanted.num_before + wanted.num_blocks) <= wanted.computing;
+}
+
 ReadPace::Verdict ReadPace::Judge(const Wanted& wanted, absl::Time now) const {
   if (IsWorth(wanted)) return Verdict::kWait;
   const bool is_read = wanted.num_before > 0 || now - last_read_ < kTrialAfter;

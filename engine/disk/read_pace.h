@@ -39,10 +39,8 @@ class ReadPace {
     int64_t num_before = 0;    // that are read before them, for it or for others
     absl::Duration computing;  // the time that computing them takes; zero: unknown
   };
-  bool IsWorth(const Wanted& wanted) const {
-    return wanted.computing == absl::ZeroDuration() ||
-           TimeOf(wanted.num_before + wanted.num_blocks) <= wanted.computing;
-  }
+  // Returns true if a request that waits for them should wait on.
+  bool IsWorth(const Wanted& wanted) const;
 
   enum class Verdict : uint8_t {
     kCompute,

@@ -273,10 +273,35 @@ bug, drop = source("engine/disk/disk_tier.cc", "disk_engine_test")
 drop("ErrorsGoOn", "a disk that failed is used at once again",
      "paused_until_ns_.store(absl::ToUnixNanos(config_.clock->Now() + config_.pause),\n                         std::memory_order_relaxed);")
 bug, drop = source("engine/disk_fetches.cc", "disk_engine_test:DiskEngineTest.*")
-bug("FetchLost", "nobody is told that a fetch has ended", "if (event.is_last || !fetch->is_wanted) End(event.fetch);",
-    "if (!BUG && (event.is_last || !fetch->is_wanted)) End(event.fetch);")
+bug("FetchLost", "nobody is told that a fetch has ended", "if (event.is_last || !fetch->is_wanted) End(event.fetch, now);",
+    "if (!BUG && (event.is_last || !fetch->is_wanted)) End(event.fetch, now);")
 bug("HangHoldsRequests", "requests wait for a disk that hangs", "const bool is_usable = tier_.IsUsable()",
     "const bool is_usable = BUG || tier_.IsUsable()", "disk_engine_test:*DiskThreads*")
+bug, drop = source("engine/disk_fetches.cc", "disk_engine_test:DiskFetchesTest.*")
+bug("WaitsToTheEnd", "a request that waits for a disk that is found slow waits on", "const bool is_worth = waiting.what.is_trial ||",
+    "const bool is_worth = BUG || waiting.what.is_trial ||")
+bug("TrialReadsAll", "a slow disk is tried with a whole prompt", "wait.end = std::min(wait.end, wait.shared_end + ReadPace::kTrialBlocks);",
+    "if (!BUG) wait.end = std::min(wait.end, wait.shared_end + ReadPace::kTrialBlocks);")
+bug("TrialMakesLate", "a request is late because it tries the disk", "if (request.deadline - now < took)", "if (!BUG && request.deadline - now < took)")
+bug("OwnBlocksFree", "what a request reads after another's fetch does not count", ".num_blocks = wait.end - wait.shared_end,",
+    ".num_blocks = BUG ? 0 : wait.end - wait.shared_end,")
+bug("ReadIsLost", "blocks that were read count as blocks to read", "num_before = fetch.num_to_read;",
+    "num_before = BUG ? fetch.what.end - fetch.next : fetch.num_to_read;")
+drop("QuotaReads", "blocks are read for a tenant that may not hold them",
+     "if (IsOverQuota(charge + static_cast<double>(num_blocks), request.params.limits.max_blocks)) {\n    return std::nullopt;\n  }")
+bug("QuotaPlaces", "a fetch takes blocks beyond its tenant's quota", "|| IsOverQuota(charge, fetch.max_blocks)) {",
+    "|| (!BUG && IsOverQuota(charge, fetch.max_blocks))) {")
+bug, drop = source("engine/disk/read_pace.cc", "disk_test:ReadPaceTest.*")
+bug("SlowForEver", "a disk that was slow once is never tried again", "const bool is_read =", "const bool is_read = BUG ||")
+bug("TrialsTogether", "every request tries the disk while one does", "wanted.num_before > 0 || now", "(!BUG && wanted.num_before > 0) || now")
+bug("OldMeanStays", "a trial weighs as little as any read", "num_reads_ >= kLeastReads) num_reads_ = 0;", "!BUG && num_reads_ >= kLeastReads) num_reads_ = 0;")
+bug("OneReadTells", "one slow read makes the disk a slow one", "if (num_reads_ >= kLeastReads) block_time_ = mean_;", "if (BUG || num_reads_ >= kLeastReads) block_time_ = mean_;")
+bug("QueueLeftOut", "what is read before does not count", "TimeOf(wanted.num_before + wanted.num_blocks)", "TimeOf((BUG ? 0 : wanted.num_before) + wanted.num_blocks)")
+bug, drop = source("engine/step_loop_intake.cc", "disk_engine_test:DiskLimitsTest.*")
+bug("DeadlineWithoutDisk", "a deadline that the disk can meet is refused", "if (gain.num_tokens == 0) return computed;", "if (BUG || gain.num_tokens == 0) return computed;")
+bug("DiskTakesNoTime", "a deadline that the disk misses is accepted", "std::max(gain.time +", "std::max((BUG ? absl::ZeroDuration() : gain.time) +")
+bug("PrefixWithoutDisk", "a deadline behind a prefix on disk is refused", "if (request.prefix != nullptr) return fetches_->GainOfPrefix(request);",
+    "if (request.prefix != nullptr) return BUG ? DiskFetches::Gain() : fetches_->GainOfPrefix(request);")
 bug, drop = source("engine/kv/block_store.cc", "kv_test:LoadsTest.*")
 bug("EvictedStaysOffered", "an evicted block is still written to disk", "if (spill_ != nullptr) spill_->Withdraw(block);\n  pool_.TakeEvicted(block);",
     "if (!BUG && spill_ != nullptr) spill_->Withdraw(block);\n  pool_.TakeEvicted(block);")
@@ -454,7 +479,7 @@ bug, drop = source("engine/live_requests.cc", "engine_test")
 bug("t07", "tokens of the cache count against the rate", "prompt_tokens - summary.usage.cached_tokens +", "prompt_tokens - (BUG ? 0 : summary.usage.cached_tokens) +")
 bug("t08", "a request that never ran owes its prompt", "has_run ? summary.usage", "BUG || has_run ? summary.usage")
 bug, drop = source("engine/step_loop_intake.cc", "pacing_test")
-bug("t11", "a deadline is refused by twice the estimate", "kCertain * pacer_.LeastTime(before + own, steps) - left", "(BUG ? 20 : kCertain) * pacer_.LeastTime(before + own, steps) - left")
+bug("t11", "a deadline is refused by twice the estimate", "kCertain * least(before) - left", "(BUG ? 20 : kCertain) * least(before) - left")
 bug("t12", "prompts that come first do not count", "scheduler_.NumPromptTokensLeft();", "BUG ? 0 : scheduler_.NumPromptTokensLeft();")
 bug, drop = source("engine/scheduler/prefill_pacer.cc", "scheduler_test:PrefillPacerTest.*")
 bug("t13", "one slow step refuses deadlines", "calm_prices_[i] * kMostCalmUp", "calm_prices_[i] * (BUG ? 9 : kMostCalmUp)")
