@@ -10,8 +10,8 @@ After an eviction: a server with a disk computes a prompt, and reads others unti
 one. Then it gets the prompt again, and a server without a disk computes it. Times are from the call to the first token,
 as a client sees them. Every other round takes the two servers in the other order.
 
-Streams: such two servers take the same load in turn. All connections stay on this machine, and the directory is removed
-at the end.
+Streams: a server with a disk, one without, and another one without as a control take the same load in turn. All
+connections stay on this machine, and the directory is removed at the end.
 """
 
 import argparse
@@ -158,26 +158,35 @@ def tokens_per_second(client, draw: random.Random, num_streams: int, num_tokens:
     return num_streams * num_tokens / (time.monotonic() - began)
 
 
+def cpu_seconds(server) -> float:
+    fields = pathlib.Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure_streams(disk: Disk, arguments: argparse.Namespace):
     draw = random.Random(time.time())
-    print(f"{'streams':>7} {'tokens/s with a disk, without':>32} {'ratio, median (least, most)':>32} "
-          f"{'MB/s written':>13}")
-    with disk.server(has_disk=True) as (server, on_disk), disk.server(has_disk=False) as (_, alone):
-        clients = {True: on_disk, False: alone}
+    print(f"{'streams':>7} {'server':<10} {'tokens/s':>8} {'ratio, median (least, most)':>30} {'CPU ms a token':>14}")
+    with contextlib.ExitStack() as stack:
+        servers = {name: stack.enter_context(disk.server(name == "with disk"))
+                   for name in ("without", "with disk", "control")}
         for num_streams in arguments.streams:
-            rates = {True: [], False: []}
-            before, seconds = server.metrics()["quire_kv_disk_bytes"], 0.0
-            for round in range(2 * arguments.rounds):
-                for has_disk in in_turn(round):
-                    rates[has_disk].append(tokens_per_second(clients[has_disk], draw, num_streams, arguments.tokens))
-                seconds += num_streams * arguments.tokens / rates[True][-1]
-            metrics = server.metrics()
-            written = (metrics["quire_kv_disk_bytes"] - before) / seconds / 1e6
-            ratios = [with_disk / without for with_disk, without in zip(rates[True], rates[False])]
-            shown = (f"{statistics.median(rates[True]):.0f}, {statistics.median(rates[False]):.0f}",
-                     f"{statistics.median(ratios):.3f} ({min(ratios):.3f}, {max(ratios):.3f})")
-            print(f"{num_streams:>7} {shown[0]:>32} {shown[1]:>32} {written:>13.1f}", flush=True)
-        print(f"blocks that were not written: {metrics['quire_kv_disk_dropped_total']:.0f}")
+            num_tokens = 2 * arguments.rounds * num_streams * arguments.tokens
+            written = servers["with disk"][0].metrics()["quire_kv_disk_bytes"]
+            rates, cpu = {name: [] for name in servers}, dict.fromkeys(servers, 0.0)
+            for _ in range(2 * arguments.rounds):
+                for name in draw.sample(list(servers), len(servers)):
+                    server, client = servers[name]
+                    cpu[name] -= cpu_seconds(server)
+                    rates[name].append(tokens_per_second(client, draw, num_streams, arguments.tokens))
+                    cpu[name] += cpu_seconds(server)
+            for name in servers:
+                ratios = [one / without for one, without in zip(rates[name], rates["without"])]
+                shown = f"{statistics.median(ratios):.3f} ({min(ratios):.3f}, {max(ratios):.3f})"
+                print(f"{num_streams:>7} {name:<10} {statistics.median(rates[name]):>8.0f} {shown:>30} "
+                      f"{1000 * cpu[name] / num_tokens:>14.3f}", flush=True)
+            metrics = servers["with disk"][0].metrics()
+            print(f"        {(metrics['quire_kv_disk_bytes'] - written) / num_tokens:.0f} bytes a token were written, "
+                  f"{metrics['quire_kv_disk_dropped_total']:.0f} blocks were not")
 
 
 PARTS = {"restart": measure_restarts, "eviction": measure_evictions, "streams": measure_streams}
@@ -193,7 +202,7 @@ def main() -> int:
     parser.add_argument("--only", choices=PARTS, help="measures this part alone")
     parser.add_argument("--cold", action="store_true", help="the page cache has nothing of the files")
     parser.add_argument("--streams", type=int, nargs="*", default=[1, 8, 32], help="numbers of streams")
-    parser.add_argument("--tokens", type=int, default=200, help="of each stream")
+    parser.add_argument("--tokens", type=int, default=100, help="of each stream")
     arguments = parser.parse_args()
     find_modules(arguments.build)
     global running
