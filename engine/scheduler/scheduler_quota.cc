@@ -4,19 +4,13 @@
 #include "engine/scheduler/scheduler_state.h"
 
 namespace quire::engine {
-namespace {
-
-// Charges are sums of fractions, so they may differ from whole numbers by their rounding.
-constexpr double kRounding = 1e-6;
-
-}  // namespace
 
 // Returns true if the tenant of a sequence that has its blocks for a start holds too many. One
 // sequence of each tenant may always run, so that every request ends.
 bool Scheduler::IsOverQuota(const State& state) const {
   const int32_t most = state.group->max_blocks;
   if (most == 0 || state.started || shares_.num_places(state.group->tenant) == 0) return false;
-  return blocks_.charges().Charge(state.group->payer) > most + kRounding;
+  return blocks_.charges().Charge(state.group->payer) > most + TenantCharges::kRounding;
 }
 
 bool Scheduler::IsAtQuota(const State& state, int64_t end) const {
@@ -31,7 +25,7 @@ bool Scheduler::IsAtQuota(const State& state, int64_t end) const {
   }
   if (more <= 0) return false;
   const double charge = blocks_.charges().Charge(state.group->payer);
-  if (charge + static_cast<double>(more) <= most + kRounding) return false;
+  if (charge + static_cast<double>(more) <= most + TenantCharges::kRounding) return false;
   for (const State* other : running_) {
     if (other->group->tenant == state.group->tenant && !other->stalled()) return other != &state;
   }

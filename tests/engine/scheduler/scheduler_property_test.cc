@@ -229,7 +229,9 @@ void RunWorlds(int32_t depth, bool disturb) {
   EXPECT_GT(totals.taken_away, 0);
   EXPECT_GT(totals.shifted, 0);
   EXPECT_GT(totals.scored, 0);
-  if (!disturb) EXPECT_GT(totals.searches, 0);
+  if (!disturb) {
+    EXPECT_GT(totals.searches, 0);
+  }
   EXPECT_GT(totals.beam_copies, 0);
   EXPECT_EQ(totals.accepted > 0, depth == 0);
   EXPECT_EQ(totals.refused > 0, depth == 0);
