@@ -364,6 +364,13 @@ void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, in
       held.num_committed = end;
       return;
     }
+    if (held.spills && !store_.HasCompleted(held.copy_step)) {
+      // The block before this copy was pinned while a step in flight wrote into it, and the step
+      // that copies it is in flight. So this block has its K and V too late to be offered, and
+      // nothing that follows can be.
+      held.access.write = false;
+      return;
+    }
   }
   if (cache.IsListed(block)) {
     QUIRE_CHECK(static_cast<int64_t>(cache.Tokens(block).size()) == held.num_committed - begin)

@@ -61,6 +61,8 @@ class BlockStore {
     return holds_[0].windows[w].num_reserved + holds_[1].windows[w].num_reserved;
   }
 
+  bool HasCompleted(int64_t step) const { return step <= completed_; }
+
   // Returns a block that one table now holds: a free block or, if none is free, a cached block,
   // which is evicted. Returns -1 when no block is free or cached.
   int32_t Take(Payer payer = TenantCharges::kNamelessPayer);

@@ -174,6 +174,29 @@ TEST_F(LoadsTest, WhatFollowsAPinIsNotOffered) {
   blocks_.Unpin(7);
 }
 
+TEST_F(LoadsTest, WhatAStepHasYetToCopyIsNotOffered) {
+  Run(1, Counted(6));
+  blocks_.BeginStep(++step_);
+  ASSERT_TRUE(blocks_.TryGrow(1, 8));
+  blocks_.EndStep(true, &copies_, &shifts_);
+  // While the step is in flight, a pin seals the block into which it writes. The next step copies
+  // the block.
+  ASSERT_TRUE(blocks_.TryPin(7, "root", Counted(6)));
+  blocks_.BeginStep(++step_);
+  ASSERT_TRUE(blocks_.TryGrow(1, 9));
+  blocks_.EndStep(true, &copies_, &shifts_);
+  ASSERT_EQ(copies_.size(), 1u);
+  const int32_t copy = copies_[0].destination;
+  blocks_.CompleteStep(step_ - 1);
+  blocks_.Commit(1, Counted(8), 8);
+  EXPECT_FALSE(spill_.known.contains(copy));
+  blocks_.CompleteStep(step_);
+  blocks_.Commit(1, Counted(9), 9);
+  EXPECT_EQ(spill_.num_offers, 1) << "what follows it is not offered either";
+  blocks_.Release(1);
+  blocks_.Unpin(7);
+}
+
 TEST_F(LoadsTest, ForksOfferWhatTheyFill) {
   Run(1, Counted(8));
   ASSERT_TRUE(blocks_.TryFork(1, 2));
