@@ -194,7 +194,8 @@ class BlockManager {
   bool Covers(SequenceId id, int64_t num_tokens) const;
   // A number that rises whenever tables may no longer write into blocks in which they had room,
   // because forks or pins hold these too. As long as it stands, what TryGrow has covered, up to the
-  // end of the last block, stays writable, unless the table is shifted or released.
+  // end of the last block, stays writable, unless the table is shifted or released, or Reorder gives
+  // it to others.
   int64_t num_seals() const { return num_seals_; }
   // Returns the number of blocks that TryGrow would take now, less those that it would free.
   int64_t NumBlocksToGrow(SequenceId id, int64_t num_tokens, TableShift shift = {}) const;
