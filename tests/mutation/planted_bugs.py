@@ -179,6 +179,25 @@ bug, drop = source("engine/kv/block_manager.cc", "kv_test:PinsProperty*")
 drop("ForksSealNothing", "a sequence has room in a block that it shares with a fork", "++num_seals_;")
 bug("HashOfWhatIsNotThere", "a block is named after one that is not committed yet",
     "if (held.num_committed < begin ||", "if ((!BUG && held.num_committed < begin) ||")
+bug("OfferedBeforeWhole", "a block is offered before it is full", "if (held.spills && fills) {",
+    "if (held.spills && (fills || BUG)) {")
+bug("OfferedBeforeItsCopy", "a block is offered that a step has yet to copy", "if (held.spills && !store_.HasCompleted(",
+    "if (!BUG && held.spills && !store_.HasCompleted(")
+bug, drop = source("engine/kv/block_manager_loads.cc", "kv_test:PinsProperty*")
+bug("LoadListsAll", "more is listed than was loaded", "Commit(id, tokens, num_loaded);",
+    "Commit(id, tokens, BUG ? std::ssize(tokens) : num_loaded);")
+bug("LoadOverwritesCached", "what the cache has is written again", "return match.num_whole;", "return BUG ? 0 : match.num_whole;")
+bug("LoadKeepsWhatDidNotFit", "a load that does not fit keeps what it shares", "Release(id, {.comes_back = true});\n    return -1;",
+    "if (!BUG) Release(id, {.comes_back = true});\n    return -1;")
+bug("LoadedNotOffered", "a block follows a loaded one that was not offered", "held.spills = config_.spill != nullptr;",
+    "held.spills = !BUG && config_.spill != nullptr;")
+bug, drop = source("engine/kv/block_manager_beams.cc", "kv_test:PinsProperty*")
+bug("ReorderToTheOneBefore", "a beam gets the blocks of the one before it", "const Held& parent = Find(ids[parent_index]);",
+    "const Held& parent = Find(ids[BUG && i > 0 ? i - 1 : parent_index]);")
+drop("ReorderKeepsHolds", "a beam keeps what it held before", "child.table.Clear(store_, /*in_flight=*/true);")
+bug, drop = source("engine/kv/block_table.cc", "kv_test:PinsProperty*")
+bug("TwoBeamsOneBlock", "the last two that share a block write into it", "return store.pool().table_refs(block) > 1",
+    "return store.pool().table_refs(block) > (BUG ? 2 : 1)")
 bug, drop = source("engine/kv/block_manager_pins.cc", "kv_test:PinsProperty*")
 drop("PinsSealNothing", "a sequence has room in a block that is pinned", "++num_seals_;")
 
