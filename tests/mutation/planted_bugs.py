@@ -151,16 +151,25 @@ drop("m11", "a shifted stream goes on listing blocks",
      ("held.num_committed - shift.count);", "held.access.write = false;"))
 drop("m16", "whole hits are not counted", "num_hit_blocks_ += match.num_whole;")
 bug("m17", "a start that may not copy copies", "if (!allow_copy)", "if (!allow_copy && !BUG)", "scheduler_test")
-bug("m18", "bypass_read takes blocks that others computed", "if (!held.access.read) {",
-    "if (!BUG && !held.access.read) {")
 drop("m01", "cache roots are kept for ever", "store_.cache().roots().Release(held.root);", "scheduler_test")
 bug("w02", "a shift uncommits tokens of the sinks", "std::max(shift.first, held.num_committed - shift.count)",
     "BUG ? held.num_committed - shift.count : std::max(shift.first, held.num_committed - shift.count)",
     "scheduler_test")
-bug("q04", "a tail that was pinned while a step wrote into it grows", "if (cache.IsListed(block) && store_.pool().pin",
-    "if (!BUG && cache.IsListed(block) && store_.pool().pin")
 bug("f01", "what fits an empty cache is off by a block", "return (shared + own) *",
     "return (shared + own + (BUG ? 1 : 0)) *", "frontend_test")
+
+bug, drop = source("engine/kv/block_manager_commits.cc", "kv_test")
+bug("q04", "a tail that was pinned while a step wrote into it grows", "if (cache.IsListed(block) && store_.pool().pin",
+    "if (!BUG && cache.IsListed(block) && store_.pool().pin")
+bug("m18", "bypass_read takes blocks that others computed", "if (!held.access.read) {",
+    "if (!BUG && !held.access.read) {")
+bug, drop = source("engine/kv/block_manager_commits.cc", "kv_test:PinsProperty*")
+bug("OfferedBeforeItsCopy", "a block is offered that a step has yet to copy", "if (held.spills && !store_.HasCompleted(",
+    "if (!BUG && held.spills && !store_.HasCompleted(")
+bug("OfferedBeforeWhole", "a block is offered before it is full", "if (held.spills && fills) {",
+    "if (held.spills && (fills || BUG)) {")
+bug("HashOfWhatIsNotThere", "a block is named after one that is not committed yet",
+    "if (held.num_committed < begin ||", "if ((!BUG && held.num_committed < begin) ||")
 
 bug, drop = source("engine/kv/cache_roots.cc", "kv_test")
 bug("m03", "a cache root without the salt", "tenant, part, salt, std::string_view(name)}",
@@ -177,12 +186,6 @@ bug("m09", "a hit goes on over a hole in a window", "run + 1 : 0;", "run + 1 : B
 
 bug, drop = source("engine/kv/block_manager.cc", "kv_test:PinsProperty*")
 drop("ForksSealNothing", "a sequence has room in a block that it shares with a fork", "++num_seals_;")
-bug("HashOfWhatIsNotThere", "a block is named after one that is not committed yet",
-    "if (held.num_committed < begin ||", "if ((!BUG && held.num_committed < begin) ||")
-bug("OfferedBeforeWhole", "a block is offered before it is full", "if (held.spills && fills) {",
-    "if (held.spills && (fills || BUG)) {")
-bug("OfferedBeforeItsCopy", "a block is offered that a step has yet to copy", "if (held.spills && !store_.HasCompleted(",
-    "if (!BUG && held.spills && !store_.HasCompleted(")
 bug, drop = source("engine/kv/block_manager_loads.cc", "kv_test:PinsProperty*")
 bug("LoadListsAll", "more is listed than was loaded", "Commit(id, tokens, num_loaded);",
     "Commit(id, tokens, BUG ? std::ssize(tokens) : num_loaded);")
