@@ -41,6 +41,20 @@ if(QUIRE_BUILD_FUZZERS)
   target_compile_options(quire_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# Tests get no optimisation, because a test is compiled about as often as it runs. Only the code under test needs it.
+# Nor do tests need what instruments undefined behaviour and coverage: both are for the code under test. A test links
+# these options after quire_options, because a compiler obeys the last option. CMake puts a target's own options before
+# those of its libraries.
+add_library(quire_test_options INTERFACE)
+set(quire_test_cxx_options $<$<CONFIG:RelWithDebInfo>:-O0>)
+if(QUIRE_SANITIZE MATCHES undefined)
+  list(APPEND quire_test_cxx_options -fno-sanitize=undefined)
+endif()
+if(QUIRE_BUILD_FUZZERS)
+  list(APPEND quire_test_cxx_options -fno-sanitize=fuzzer-no-link)
+endif()
+target_compile_options(quire_test_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${quire_test_cxx_options}>")
+
 # quire_precompiled(NAME KIND): gives the sources of a target the headers that most sources include, compiled once
 # for each KIND of target: `libraries` (programs too), `shared` for shared libraries, and `tests`. The kinds have
 # different options, and the headers fit only one set of options. A source still includes what it uses: the build of
@@ -124,18 +138,8 @@ function(quire_test name)
     math(EXPR ARG_TIMEOUT "3 * ${ARG_TIMEOUT}")
   endif()
   add_executable(${name} ${ARG_SOURCES} ${ARG_APART})
-  target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE quire_options quire_test_options ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   quire_precompiled(${name} tests)
-  # Tests get no optimisation, because a test is compiled about as often as it runs. Only the code under test needs
-  # it. Nor do tests need what instruments undefined behaviour and coverage: both are for the code under test.
-  set(test_options $<$<CONFIG:RelWithDebInfo>:-O0>)
-  if(QUIRE_SANITIZE MATCHES undefined)
-    list(APPEND test_options -fno-sanitize=undefined)
-  endif()
-  if(QUIRE_BUILD_FUZZERS)
-    list(APPEND test_options -fno-sanitize=fuzzer-no-link)
-  endif()
-  target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${test_options}>")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=0 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
