@@ -3,8 +3,8 @@
 #
 #   ./scripts/test.sh             everything: release, planted bugs, sanitizers, thread-safety analysis, fuzzers
 #   ./scripts/test.sh --ci        what fits each commit: as everything, but an eighth of the planted bugs, a third of the
-#                                 tests on the emulated GPU, and half of the tests and fuzzers under ASan, which the
-#                                 commit's id chooses, and no emulated GPU under sanitizers
+#                                 tests on the emulated GPU, and half of the tests and fuzzers under ASan and of the cases
+#                                 under TSan, which the commit's id chooses, and no emulated GPU under sanitizers
 #   ./scripts/test.sh --quick     the release build and its tests only
 #   ./scripts/test.sh --image     the release build and the tests of the container image, by buildah and podman, as root
 #   ./scripts/test.sh --mutation  the release build, and a check that its tests notice each planted bug
@@ -73,6 +73,9 @@ emulated_e2e='^e2e_(cuda_|backend)'
 # run_asan [HALF]: runs the tests that a sanitizer can run in the time, or those of a half of the folders.
 run_asan() { run_tests asan "$asan" -LE 'slow|release|deploy' ${1:+-L "^$1\$"}; }
 
+# run_tsan SHARD OF: runs a shard, from 0, of the cases of each test that is about threads.
+run_tsan() { GTEST_TOTAL_SHARDS=$2 GTEST_SHARD_INDEX=$1 run_tests tsan "$tsan" -L threads; }
+
 # fuzz SECONDS TARGET: runs a fuzz target, from the seeds in the tree and the inputs that earlier runs kept in
 # build/fuzz-corpus.
 fuzz() {
@@ -101,15 +104,15 @@ fetch_model() { scripts/get_model.sh smollm2-135m-instruct || echo "not fetched"
 stage packages quire_install "${QUIRE_BUILD_PACKAGES[@]}" "${QUIRE_TEST_PACKAGES[@]}"
 stage fetch-model fetch_model
 # The preset `ci` is `release` with joined sources: quicker to build once, slower to build again after a change.
-release=release asan=asan tsan=tsan part=1/1 number=0 half=
+release=release asan=asan tsan=tsan part=1/1 number=0 half= tsan_shards=1
 case $run in
   all) release=ci ;;
   ci)
-    release=ci asan=asan-host tsan=tsan-host
+    release=ci asan=asan-host tsan=tsan-host tsan_shards=2
     commit=$(git rev-parse HEAD 2>/dev/null || echo 0)
     number=$((16#${commit:0:6}))
     part=$((number % 8 + 1))/8
-    half=half_$((number / 8 % 2 + 1))  # from a bit that chooses no part of the planted bugs
+    half=half_$((number / 8 % 2 + 1))  # from a bit that chooses no part of the planted bugs, as that of TSan
     ;;
 esac
 mutate=(python3 tests/mutation/mutate.py --build "build/$release" --part "$part" --jobs "$jobs")
@@ -133,7 +136,7 @@ if [ "$run" = all ] || [ "$run" = ci ]; then
   # fuzzers.
   stage build-asan build "$asan" $half && stage test-asan run_asan $half &&
     stage run-fuzz fuzz_all "$asan" 10
-  stage build-tsan build "$tsan" thread_tests && stage test-tsan run_tests tsan "$tsan" -L threads
+  stage build-tsan build "$tsan" thread_tests && stage test-tsan run_tsan $((number / 16 % tsan_shards)) "$tsan_shards"
 fi
 
 exec python3 scripts/summarize_tests.py "$results"
