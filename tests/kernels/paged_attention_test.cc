@@ -44,13 +44,22 @@ struct Features {
   bool sinks = false;
 };
 
-// Returns what a cache of this dtype and scale keeps of `x`.
-double Kept(DType dtype, float x, float scale) { return double{Stored(dtype, x / scale)} * scale; }
+// What a cache keeps of a sequence's keys and values.
+struct KeptSequence {
+  std::vector<double> key, value;
+};
+
+// Returns what a cache of this dtype and scale keeps of `values`.
+std::vector<double> Kept(DType dtype, const std::vector<float>& values, float scale) {
+  std::vector<double> kept;
+  for (const float x : values) kept.push_back(double{Stored(dtype, x / scale)} * scale);
+  return kept;
+}
 
 // Checks the output of one token and head against doubles, within a bound on the error of float32.
-void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t token, int64_t head,
-              const Features& features, float scale, const std::vector<float>& slopes,
-              const std::vector<float>& sinks, const float* got) {
+void CheckRow(const HeadShape& shape, const SequenceData& sequence, const KeptSequence& kept,
+              int64_t token, int64_t head, const Features& features, float scale,
+              const std::vector<float>& slopes, const std::vector<float>& sinks, const float* got) {
   const int64_t kv_head = head / (shape.num_heads / shape.num_kv_heads);
   const float* q = sequence.query.data() + (token * shape.num_heads + head) * shape.head_dim;
   std::vector<int64_t> keys;
@@ -59,12 +68,11 @@ void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t toke
   for (int64_t j = 0; j <= token; ++j) {
     if (!testing::Sees(features.pattern, token, j, head)) continue;
     keys.push_back(j);
-    const float* k = sequence.key.data() + (j * shape.num_kv_heads + kv_head) * shape.head_dim;
+    const double* k = kept.key.data() + (j * shape.num_kv_heads + kv_head) * shape.head_dim;
     double dot = 0.0, magnitude = 0.0;
     for (int64_t d = 0; d < shape.head_dim; ++d) {
-      const double stored = Kept(shape.dtype, k[d], shape.scales.k);
-      dot += double{q[d]} * stored;
-      magnitude += std::abs(double{q[d]} * stored);
+      dot += double{q[d]} * k[d];
+      magnitude += std::abs(double{q[d]} * k[d]);
     }
     double score = dot * scale;
     double bound = static_cast<double>(shape.head_dim + 3) * kEpsilon * magnitude * scale;
@@ -90,10 +98,7 @@ void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t toke
   for (int64_t d = 0; d < shape.value_dim(); ++d) {
     double want = 0.0, magnitude = 0.0;
     for (size_t j = 0; j < scores.size(); ++j) {
-      const double v =
-          Kept(shape.dtype,
-               sequence.value[(keys[j] * shape.num_kv_heads + kv_head) * shape.value_dim() + d],
-               shape.scales.v);
+      const double v = kept.value[(keys[j] * shape.num_kv_heads + kv_head) * shape.value_dim() + d];
       want += scores[j] / sum * v;
       magnitude += scores[j] / sum * std::abs(v);
     }
@@ -125,6 +130,8 @@ TEST_P(AttentionCaseTest, AgreesWithDoublesToTheSameBitsOnEveryPath) {
   const int64_t num_blocks = 2 * (length / shape.block_size + 1) + 1;
   const SequenceData sequence =
       RandomSequence(shape, length, 1, Blocks(length, shape.block_size, 1, 2));
+  const KeptSequence kept{.key = Kept(shape.dtype, sequence.key, shape.scales.k),
+                          .value = Kept(shape.dtype, sequence.value, shape.scales.v)};
   const SequenceData other =
       RandomSequence(shape, length, 9, Blocks(length, shape.block_size, 0, 2));
   Owned<float> slopes = F32({shape.num_heads}), sinks = F32({shape.num_heads});
@@ -162,7 +169,7 @@ TEST_P(AttentionCaseTest, AgreesWithDoublesToTheSameBitsOnEveryPath) {
         first = out;
         for (int64_t t = 0; t < length; t += t < 40 || t + 40 > length ? 1 : 17) {
           for (int64_t h = 0; h < shape.num_heads; ++h) {
-            CheckRow(shape, sequence, t, h, features, scale, slopes.values, sinks.values,
+            CheckRow(shape, sequence, kept, t, h, features, scale, slopes.values, sinks.values,
                      out.data() + (t * shape.num_heads + h) * shape.value_dim());
           }
         }
