@@ -51,13 +51,13 @@ absl::Status StepLoop::CheckDeadline(const Request& request, const DiskChain* on
   if (most > absl::ZeroDuration() && kCertain * most <= left) return absl::OkStatus();
   const int64_t own = scheduler_.NumUncached(request);
   const DiskFetches::Gain gain = GainFromDisk(request, on_disk, now);
-  const auto least = [&](int64_t before) {
-    const absl::Duration computed = pacer_.LeastTime(before + own, steps);
+  const auto least = [&](int64_t first) {
+    const absl::Duration computed = pacer_.LeastTime(first + own, steps);
     if (gain.num_tokens == 0) return computed;
-    // Prompts before it are computed while it waits for the disk.
+    // The `first` tokens, of prompts before it, are computed while it waits for the disk.
     const int64_t rest = std::max<int64_t>(own - gain.num_tokens, 0);
     return std::min(computed, std::max(gain.time + pacer_.LeastTime(rest, steps),
-                                       pacer_.LeastTime(before + rest, steps)));
+                                       pacer_.LeastTime(first + rest, steps)));
   };
   const absl::Duration alone = least(0);
   const auto shown = [](absl::Duration time) {
