@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 
 #include "base/math.h"
+#include "base/record_allocator.h"
 #include "engine/kv/block_store.h"
 #include "engine/kv/block_table.h"
 #include "engine/kv/cache_walk.h"
@@ -194,8 +195,8 @@ class BlockManager {
   bool Covers(SequenceId id, int64_t num_tokens) const;
   // A number that rises whenever tables may no longer write into blocks in which they had room,
   // because forks or pins hold these too. As long as it stands, what TryGrow has covered, up to the
-  // end of the last block, stays writable, unless the table is shifted or released, or Reorder gives
-  // it to others.
+  // end of the last block, stays writable, unless the table is shifted or released, or Reorder
+  // gives it to others.
   int64_t num_seals() const { return num_seals_; }
   // Returns the number of blocks that TryGrow would take now, less those that it would free.
   int64_t NumBlocksToGrow(SequenceId id, int64_t num_tokens, TableShift shift = {}) const;
@@ -431,14 +432,17 @@ class BlockManager {
   const BlockManagerConfig config_;
   const int32_t block_size_;
   BlockStore store_;
-  std::unordered_map<SequenceId, Held> sequences_;
+  // The records lie side by side, since a step goes from one to the next.
+  using Sequences = std::unordered_map<SequenceId, Held, std::hash<SequenceId>, std::equal_to<>,
+                                       base::RecordAllocator<std::pair<const SequenceId, Held>>>;
+  Sequences sequences_;
   std::vector<Found> found_ = std::vector<Found>(kNumFound);
   std::unordered_map<PinId, Pinned> pins_;
   PinEnds pin_ends_;
   std::unique_ptr<CacheWalk> walk_;  // null unless a picture is made
   CacheMap map_;                     // without nodes; of walk_
   // Records of released sequences, kept for the capacity of their vectors.
-  std::vector<std::unordered_map<SequenceId, Held>::node_type> spare_;
+  std::vector<Sequences::node_type> spare_;
   // Scratch of StartSequence.
   std::vector<int32_t> matched_;
   std::vector<int64_t> begins_;

@@ -252,9 +252,11 @@ class Scheduler {
   void DropEnded(absl::Time now);
   EndCause CauseOf(State& state, absl::Time now);  // kFinished: the sequence goes on
   FinishedSequence End(State& state, FinishReason reason, EndCause cause);
-  // Commits what a sequence of the state computed in a step before which it had computed `before`
-  // tokens, or notes that it is to be committed later.
-  void Commit(State& state, const Sequence& sequence, int64_t before);
+  // Notes that the tokens [before, after) that the sequence has computed are to be committed later.
+  // Returns false, and notes nothing, if they are to be committed now.
+  bool TryCommitLater(State& state, int64_t before, int64_t after);
+  // Commits what a sequence of the state has computed.
+  void Commit(State& state, const Sequence& sequence);
   // Commits the blocks that are full since this step.
   void CommitFull();
   // Commits what the sequence has computed and not committed.

@@ -31,6 +31,23 @@ void Scheduler::ForgetEnded() {
   std::erase_if(ended_, [](const auto& state) { return state->in_flight == 0; });
 }
 
+// What a sequence generates is committed when it fills a block, at the end of the step, or when the
+// sequence stops to run. So most tokens cost the cache nothing.
+inline bool Scheduler::TryCommitLater(State& state, int64_t before, int64_t after) {
+  if (before < state.prompt_len || state.has_beams || state.has_window || state.leads ||
+      state.num_followers > 0 || has_windows_) {
+    return false;
+  }
+  const int64_t in_last = after % blocks_.block_size();
+  if (in_last == 0) {
+    full_.push_back(&state);
+  } else if (after - before > in_last) {
+    return false;
+  }
+  state.has_uncommitted = true;
+  return true;
+}
+
 std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
                                                   const SampledTokens& sampled) {
   std::vector<FinishedSequence> finished;
@@ -67,7 +84,9 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
       const int64_t before = sequence.num_computed;
       sequence.num_computed += entry.num_tokens - num_refused;
       state.is_void = std::ranges::any_of(tokens, &SampledToken::is_void);
-      if (!state.is_void) Commit(state, sequence, before);
+      if (!state.is_void && !TryCommitLater(state, before, sequence.num_computed)) {
+        Commit(state, sequence);
+      }
     }
     if (tokens.empty()) {
       if (state.made_beams() && !state.forked && !lost &&
@@ -162,21 +181,10 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
   }
 }
 
-// What a sequence generates is committed when it fills a block, at the end of the step, or when the
-// sequence stops to run. So most tokens cost the cache nothing.
-void Scheduler::Commit(State& state, const Sequence& sequence, int64_t before) {
-  const int64_t after = sequence.num_computed;
-  const int64_t in_last = after % blocks_.block_size();
-  const bool later = before >= state.prompt_len && !state.has_beams && !state.has_window &&
-                     !state.leads && state.num_followers == 0 && !has_windows_ &&
-                     (in_last == 0 || after - before <= in_last);
-  state.has_uncommitted = later;
-  if (later) {
-    if (in_last == 0) full_.push_back(&state);
-    return;
-  }
-  blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(after));
-  if (state.pins != kNoPin && after == state.prompt_len) {
+void Scheduler::Commit(State& state, const Sequence& sequence) {
+  state.has_uncommitted = false;
+  blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(sequence.num_computed));
+  if (state.pins != kNoPin && sequence.num_computed == state.prompt_len) {
     // Without its parts in a window, or places for them, the prompt is not pinned.
     blocks_.TryPin(state.pins, state.group->root_key, sequence.tokens, state.group->payer);
   }

@@ -216,8 +216,8 @@ bug("q09", "what starts after a pin's end continues its roots", "ended_key_.push
 # --- Named prefixes.
 
 bug, drop = source("engine/scheduler/scheduler_complete.cc", "prefix_test:PrefixEngineTest.*")
-bug("q13", "a prefix ends before it is pinned", "if (state.pins != kNoPin && after == state.prompt_len) {",
-    "if (!BUG && state.pins != kNoPin && after == state.prompt_len) {")
+bug("q13", "a prefix ends before it is pinned", "if (state.pins != kNoPin && sequence.num_computed == state.prompt_len) {",
+    "if (!BUG && state.pins != kNoPin && sequence.num_computed == state.prompt_len) {")
 bug, drop = source("engine/scheduler/scheduler.cc", "prefix_test:PrefixEngineTest.*")
 bug("q14", "requests run on no prefix", "request.prefix == nullptr ? kNoPin", "BUG || request.prefix == nullptr ? kNoPin")
 bug, drop = source("engine/sharing/prefix_record.cc", "prefix_test:PrefixEngineTest.*")
@@ -444,7 +444,7 @@ bug("s18", "the next wake-up leaves stalls out", "state->stalled_since + config_
 bug, drop = source("engine/scheduler/scheduler_complete.cc", "scheduler_test")
 bug("s02", "places leak at a fork", ("state.num_known = first.num_known;", "if (!lost)"), "if (!lost && !BUG)")
 bug("PromptIsCommittedLate", "the last tokens of a prompt are not cached while it runs",
-    "const bool later = before >= state.prompt_len &&", "const bool later = (BUG || before >= state.prompt_len) &&")
+    "if (before < state.prompt_len ||", "if ((!BUG && before < state.prompt_len) ||")
 
 bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
 bug("DraftsBesideBeams", "drafts take the tokens that beams took to catch up", "drafts -= std::max(0, before",
