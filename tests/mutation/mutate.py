@@ -24,29 +24,13 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
+import switch
 from planted_bugs import BUGS
-from relink import Unit, link_line, units
+from relink import Unit, link_line, shadow_of, units, words_before_source
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SWITCH = """#pragma once
-namespace quire {
-extern const int planted_bug;
-}
-"""
-SWITCH_SOURCE = """#include <cstdlib>
-namespace quire {
-extern const int planted_bug;
-const int planted_bug = std::getenv("QUIRE_PLANTED_BUG") ? std::atoi(std::getenv("QUIRE_PLANTED_BUG")) : 0;
-}
-"""
-# A test with a bug may take three times as long as without the bug, plus this number of seconds.
-TIME_OUT = 10
-# With a fixed seed, RapidCheck draws the same inputs in each run.
-RANDOM = {"RC_PARAMS": "seed=1"}
-
 Place = collections.namedtuple("Place", "begin end bug")
 Outcome = collections.namedtuple("Outcome", "seen said cpu")
 
@@ -82,8 +66,7 @@ def woven():
             if a.end > b.begin:
                 wrong.append(f"{a.bug.id} and {b.bug.id}: {path}: one place for two")
         for begin, end, bug in reversed(places):
-            on = f"(::quire::planted_bug == {BUGS.index(bug) + 1})"
-            text = text[:begin] + re.sub(r"\bBUG\b", on, bug.new) + text[end:]
+            text = text[:begin] + re.sub(r"\bBUG\b", switch.is_on(BUGS.index(bug) + 1), bug.new) + text[end:]
         texts[path] = text
     if wrong:
         sys.exit("\n".join(wrong + [f"{len(wrong)} faults: mend tests/mutation/planted_bugs.py"]))
@@ -112,10 +95,11 @@ class PlantedBuild:
         paths = {bug.path for bug in bugs}
         texts = {path: text for path, text in woven().items() if path in paths}
         shutil.rmtree(self.scratch, ignore_errors=True)
-        for path, text in {**texts, "planted_bug.h": SWITCH, "planted_bug.cc": SWITCH_SOURCE}.items():
+        for path, text in texts.items():
             shadow = self.scratch / "source" / path
             shadow.parent.mkdir(parents=True, exist_ok=True)
             shadow.write_text(text)
+        switch.write_switch(self.scratch / "source")
         chosen = units_of(build, texts)
         if not chosen:
             sys.exit(f"{build}: compiles none of {', '.join(texts)}")
@@ -125,32 +109,14 @@ class PlantedBuild:
             list(pool.map(self._compile_unit, chosen))
 
     def _compile_unit(self, unit: Unit):
-        words = list(unit.words)
-        words = words[:words.index("-o")] + words[words.index("-o") + 2:words.index("-c")]
+        words = words_before_source(unit)
         # The copies with bugs come first on the include path. Warnings are off, so that no warning rejects a
         # bug.
-        self._compile([words[0], f"-I{self.scratch / 'source'}", "-include", "planted_bug.h"] + words[1:]
-                      + ["-w", "-O2", "-g0"], self._shadow_of(unit), unit.object)
-
-    def _shadow_of(self, unit: Unit) -> pathlib.Path:
-        """The file to compile for a unit: of each source the copy with bugs, where there is one."""
-        shadows = [self.scratch / "source" / pathlib.Path(source).relative_to(ROOT) for source in unit.sources]
-        shadows = [shadow if shadow.exists() else source for shadow, source in zip(shadows, unit.sources)]
-        if [unit.file] == list(unit.sources):
-            return shadows[0]
-        joined = self.scratch / "source" / (unit.object.replace("/", "_") + ".cc")
-        joined.write_text("".join(f'#include "{shadow}"\n' for shadow in shadows))
-        return joined
+        self._compile([words[0], f"-I{self.scratch / 'source'}", "-include", switch.HEADER] + words[1:]
+                      + ["-w", "-O2", "-g0"], shadow_of(unit, ROOT, self.scratch / "source"), unit.object)
 
     def _compile(self, words, file: pathlib.Path, output: str):
-        made = self.scratch / output
-        made.parent.mkdir(parents=True, exist_ok=True)
-        ccache = [shutil.which("ccache")] if shutil.which("ccache") else []
-        # The direct mode of ccache looks only at the headers that an earlier compilation read. It would not see that
-        # a copy with bugs now comes before one of them.
-        environment = dict(os.environ, CCACHE_NODIRECT="1")
-        compiled = subprocess.run(ccache + words + ["-o", str(made), "-c", str(file)], cwd=self.build, env=environment,
-                                  capture_output=True, text=True)
+        compiled = switch.compile(self.build, words, file, self.scratch / output)
         if compiled.returncode != 0:
             sys.exit(f"{file}: does not compile with its bugs:\n{compiled.stderr}")
 
@@ -182,29 +148,14 @@ class PlantedBuild:
     def run(self, binary: str, test_filter: str, bug: int, limit: float) -> Outcome:
         """The test with one bug switched on; 0: none."""
         command = [self.scratch / "tests" / binary, f"--gtest_filter={test_filter}", "--gtest_fail_fast"]
-        environment = dict(os.environ, **RANDOM, QUIRE_PLANTED_BUG=str(bug))
-        with tempfile.TemporaryFile("w+", errors="replace") as output:
-            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
-            deadline, late = time.monotonic() + limit, False
-            while True:
-                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-                if pid:
-                    break
-                if time.monotonic() > deadline and not late:
-                    process.kill()
-                    late = True
-                time.sleep(0.005)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            output.seek(0)
-            said = output.read()
-        cpu = usage.ru_utime + usage.ru_stime
-        if process.returncode == 0:
+        status, late, said, cpu = switch.run_test(command, ROOT, bug, limit)
+        if status == 0:
             ran = re.search(r"\[  PASSED  \] (\d+) test", said)
             return Outcome(False, "passes" if ran and ran.group(1) != "0" else "runs no test", cpu)
         failed = re.search(r"\[  FAILED  \] ([\w./]+)", said)
         began = re.findall(r"\[ RUN      \] ([\w./]+)", said)
         name = failed.group(1) if failed else began[-1] if began else binary
-        how = f"not over after {limit:.0f} s" if late else "fails" if failed else f"dies ({process.returncode})"
+        how = f"not over after {limit:.0f} s" if late else "fails" if failed else f"dies ({status})"
         return Outcome(True, f"{name} {how}", cpu)
 
 
@@ -252,7 +203,7 @@ def main() -> int:
     def without_a_bug(binary):
         begin, tests = time.monotonic(), filters[binary]
         outcome = planted.run(binary, "*" if "*" in tests else ":".join(tests), 0, 600)
-        return outcome, TIME_OUT + 3 * (time.monotonic() - begin)
+        return outcome, switch.TIME_OUT + 3 * (time.monotonic() - begin)
 
     limits, cpu, wrong = {}, 0.0, []
     for binary, (without, limit) in zip(filters, pool.map(without_a_bug, filters)):

@@ -34,12 +34,29 @@ def units(build: pathlib.Path) -> tuple[Unit, ...]:
     return tuple(found)
 
 
-def compile_words(build: pathlib.Path, source: str):
-    """The command that compiles `source`, alone or joined with others, and the object it makes."""
+def unit_of(build: pathlib.Path, source: str) -> Unit:
+    """The unit that compiles `source`, alone or joined with others."""
     for unit in sorted(units(build), key=lambda unit: len(unit.sources)):
         if any(path.endswith(f"/{source}") for path in unit.sources):
-            return list(unit.words), unit.object
+            return unit
     sys.exit(f"{build}: does not build {source}")
+
+
+def words_before_source(unit: Unit):
+    """The command of a unit without the object it makes and the file it compiles."""
+    words = unit.words
+    return list(words[:words.index("-o")] + words[words.index("-o") + 2:words.index("-c")])
+
+
+def shadow_of(unit: Unit, root: pathlib.Path, shadows: pathlib.Path) -> pathlib.Path:
+    """The file to compile for a unit: of each source the copy in `shadows`, where there is one."""
+    files = [shadows / pathlib.Path(source).relative_to(root) for source in unit.sources]
+    files = [file if file.exists() else source for file, source in zip(files, unit.sources)]
+    if [unit.file] == list(unit.sources):
+        return files[0]
+    joined = shadows / (unit.object.replace("/", "_") + ".cc")
+    joined.write_text("".join(f'#include "{file}"\n' for file in files))
+    return joined
 
 
 @functools.lru_cache(maxsize=None)

@@ -1,28 +1,29 @@
 #!/usr/bin/env python3
 """Plants bugs in CUDA kernels and reports which of them the emulator's tests see.
 
-    mutate.py --build build/release [--build build/tsan] [--build build/asan] [--only TEXT] [--again LOG] [--jobs N]
+    mutate.py --build build/ci [--build build/asan] [--only TEXT] [--again LOG] [--alone] [--jobs N]
     mutate.py --list
 
 Mutants are generated (each barrier, wait, fence, commit, arrival and __syncwarp dropped, each wait one group laxer,
 each comparison of a mask or a bound moved by one or taken for true, each std::min and std::max one of its two) and
-planted by name (planted_bugs.py). Each is built against the libraries of a build folder and its tests run; one that
-survives there goes on to the next folder. The folders must hold the test targets, built. Exit status 1 when a mutant
-survives that planted_bugs.py does not explain, or when one is seen that it calls no bug.
+planted by name (planted_bugs.py). Most are woven into a few copies of their sources, each behind a switch (weave.py),
+so that a unit is compiled once for up to 60 of them. A constant of a class or a template argument that changes gets a
+copy of its own; --alone gives one to every mutant. The copies are linked with the libraries of a build folder, and
+each mutant runs its tests until one fails: first those that saw others or are short. A mutant that survives there goes
+on to the next folder. The folders must hold the test targets, built. Exit status 1 when a mutant survives that
+planted_bugs.py does not explain, or when one is seen that it calls no bug.
 
---only takes the mutants whose name or file contains TEXT, --again those that the output of an earlier run says
-survive. --list names the mutants, after a look that every place for a planted bug is there and every excuse has its
-mutant.
+--only takes the mutants whose name or file contains TEXT, and may be given more than once. --again takes those that the
+output of an earlier run says survive. --list names the mutants, after a look that every place for a planted bug is
+there and every excuse has its mutant.
 """
 
 import argparse
 import collections
 import concurrent.futures
-import functools
-import os
 import pathlib
 import re
-import subprocess
+import resource
 import sys
 import tempfile
 import time
@@ -31,7 +32,7 @@ from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, HERE, ITEMS,
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
-from relink import compile_words, link_line  # noqa: E402
+from mutant_builds import Mutants  # noqa: E402
 ATTENTION_UNIT = ATTENTION_HOST
 FP8_UNIT = f"{CUDA}/fp8_attention.cu"
 SKIPPING_UNIT = f"{CUDA}/skipping_attention.cu"
@@ -98,9 +99,6 @@ HOST_CODE = {
                      (ATTENTION_UNIT, "cuda_fp8_attention_test"), (ATTENTION_UNIT, "cuda_far_keys_test")],
 }
 TESTS = {**KERNELS, **HOST_CODE}
-# Attention kernels of these head_dims are compiled with the mutant. The other kernels come from the library,
-# because compiling all of them takes minutes. So no mutant has a bug that concerns only another head_dim.
-MUTATED_HEAD_DIMS = ("64", "80", "128")
 
 
 class Mutant(collections.namedtuple("Mutant", "name path text")):
@@ -199,81 +197,6 @@ def mutants():
                                                                     key=lambda item: order.index(item[0][0]))]
 
 
-@functools.lru_cache(maxsize=None)
-def time_limit(build: pathlib.Path, target: str) -> float:
-    """Returns a test's time limit in seconds: 20 s plus ten times its time without a mutant."""
-    begin = time.monotonic()
-    run = subprocess.run([build / "tests" / target, "--gtest_brief=1"], capture_output=True, text=True)
-    if run.returncode != 0:
-        sys.exit(f"{build}: tests/{target} fails without a mutant:\n{run.stdout}{run.stderr}")
-    return 20 + 10 * (time.monotonic() - begin)
-
-
-def with_few_instances(text: str) -> str:
-    """Changes the attention's unit so that the library provides the kernels of most head_dims."""
-    head_dims = re.findall(r"kInstance<T, (\d+)>", text)
-    others = [dim for dim in head_dims if dim not in MUTATED_HEAD_DIMS]
-    if not others or len(others) == len(head_dims):
-        sys.exit(f"{ATTENTION_UNIT}: its instances are not those expected")
-    declared = "".join(f"extern template __global__ void AttnKernel<{element}, {dim}, false>(AttnParams<{element}>);\n"
-                       for dim in others for element in ("Bf16", "F16"))
-    return text.replace("namespace {\n", declared + "namespace {\n", 1)
-
-
-def run_test(build: pathlib.Path, mutant: Mutant, unit: str, target: str, scratch: pathlib.Path) -> str:
-    """Returns the complaint of one test in `build` about the mutant, or '' if the test passes."""
-    shadow = scratch / mutant.path
-    shadow.parent.mkdir(parents=True, exist_ok=True)
-    shadow.write_text(mutant.text)
-    words, output = compile_words(build, unit)
-    # The mutant's folder comes first on the include path. The unit is compiled from a copy, so that it
-    # includes the mutant.
-    source = shadow
-    if unit != mutant.path or unit == ATTENTION_UNIT:
-        text = mutant.text if unit == mutant.path else (ROOT / unit).read_text()
-        source = scratch / pathlib.Path(unit).name
-        source.write_text(with_few_instances(text) if unit == ATTENTION_UNIT else text)
-    # -w: a warning must not stop a mutant. A sanitizer build keeps its -O0, because any other level takes
-    # minutes.
-    words = [words[0], f"-I{scratch}"] + words[1:] + ["-w"] + ([] if "-O0" in words else ["-O1"])
-    words[words.index("-o") + 1] = str(scratch / "unit.o")
-    words[words.index("-c") + 1] = str(source)
-    if "-MF" in words:
-        words[words.index("-MF") + 1] = str(scratch / "unit.d")
-    compiled = subprocess.run(words, cwd=build, capture_output=True, text=True)
-    if compiled.returncode != 0:
-        return "not C++"
-    # Leaves out the test's own object. The mutant comes first, so that the linker prefers it to the library.
-    line = link_line(build, f"tests/{target}").replace(f" {output} ", " ")
-    line = re.sub(rf"-o tests/{target}\b", f"-Wl,-z,muldefs {scratch}/unit.o -o {scratch}/test", line)
-    subprocess.run(line, cwd=build, shell=True, capture_output=True, check=True)
-    environment = dict(os.environ, TSAN_OPTIONS="halt_on_error=1")
-    try:
-        run = subprocess.run([str(scratch / "test"), "--gtest_brief=1", "--gtest_fail_fast"], capture_output=True,
-                             text=True, errors="replace", timeout=time_limit(build, target), env=environment)
-    except subprocess.TimeoutExpired:
-        return "runs for ever"
-    if run.returncode == 0:
-        return ""
-    said = run.stdout + run.stderr
-    for kind in ("data race", "AddressSanitizer", "runtime error"):
-        if kind in said:
-            return kind
-    fault = re.search(r"emulator: (deadlock|[^\n]*?)(?:: block| at |$)", said, re.MULTILINE)
-    return fault.group(1) if fault else "wrong result" if run.returncode == 1 else f"status {run.returncode}"
-
-
-def verdict(builds, mutant: Mutant):
-    """Returns the first build that sees the mutant, and its complaint, or ('', '') if none does."""
-    for build in builds:
-        for unit, target in TESTS[mutant.path]:
-            with tempfile.TemporaryDirectory() as folder:
-                said = run_test(build, mutant, unit, target, pathlib.Path(folder))
-            if said:
-                return build.name, said
-    return "", ""
-
-
 def report(mutant: Mutant, build: str, said: str):
     """Returns the column of the table to which the mutant belongs, and the line about it."""
     why = reason_of(mutant)
@@ -289,31 +212,47 @@ def report(mutant: Mutant, build: str, said: str):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", action="append", type=pathlib.Path, default=[])
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", action="append")
     parser.add_argument("--again", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
     all_mutants = mutants()
     for texts, why in EQUIVALENT:
         if not any(all(part in f"{m.path} {m.name}" for part in texts) for m in all_mutants):
             sys.exit(f"no mutant is excused by {texts}: {why}")
-    chosen = [m for m in all_mutants if args.only in m.name or args.only in m.path]
+    chosen = [m for m in all_mutants if any(text in m.name or text in m.path for text in args.only or [""])]
     if args.again:
         survivors = args.again.read_text().splitlines()
         chosen = [m for m in chosen if f"{m}: SURVIVES" in survivors]
     if args.list:
         print(*chosen, sep="\n")
         return 0
-    builds = [build.resolve() for build in args.build]
-    table = collections.defaultdict(collections.Counter)
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for mutant, (build, said) in zip(chosen, pool.map(lambda m: verdict(builds, m), chosen)):
-            column, line = report(mutant, build, said)
-            table[pathlib.Path(mutant.path).stem][column] += 1
-            print(f"{mutant}: {line}", flush=True)
+    begin, table = time.monotonic(), collections.defaultdict(collections.Counter)
+
+    def say(mutant: Mutant, build: str, said: str):
+        column, line = report(mutant, build, said)
+        table[pathlib.Path(mutant.path).stem][column] += 1
+        print(f"{mutant}: {line}", flush=True)
+
+    left = {number: mutant for number, mutant in enumerate(all_mutants, 1) if mutant in chosen}
+    for build in args.build:
+        with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+            mutants_here = Mutants(build.resolve(), left, TESTS, args.alone, pathlib.Path(folder))
+            unseen = {}
+            for (number, mutant), said in zip(left.items(), pool.map(mutants_here.verdict, left)):
+                if said:
+                    say(mutant, build.name, said)
+                elif build == args.build[-1]:
+                    say(mutant, "", "")
+                else:
+                    unseen[number] = mutant
+        left = unseen
     for kernel, columns in table.items():
         print(f"{kernel}: {columns.total()} mutants,", ", ".join(f"{n} {column}" for column, n in columns.items()))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{len(chosen)} mutants in {time.monotonic() - begin:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of CPU")
     return 1 if any(columns["survive"] for columns in table.values()) else 0
 
 

@@ -530,7 +530,6 @@ EQUIVALENT = [
     (("linear_epilogue", "'b < a' becomes"), "a number that equals the limit becomes the limit"),
     (("linear_epilogue", "'b > a' becomes"), "a number that equals the limit becomes the limit"),
     (("argmax", "becomes '<='", "b.index < a.index"), "a candidate and itself"),
-    (("grouped_gemm", "becomes", "step < num_steps"), "a stage of zeros that no product reads"),
     (("packed_batch_gemm", "int kStages = std::min("), "more stages than sm_86 has room for, or than are needed"),
     (("packed_gemm", "'Shape::kChunks > 64'"), "lanes below a number that is not positive"),
     (("packed_grouped_gemm", "becomes '>'", "row >= tile.end"), "a row past the tile, whose activations are not copied"),
