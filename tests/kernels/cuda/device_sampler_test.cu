@@ -194,6 +194,15 @@ TEST(DeviceSamplerTest, DrawsAndWeighsAsTheHostDoes) {
   EXPECT_GT(case_number, std::min(QUIRE_RANDOM_CASES, 90));
 }
 
+// Makes calls outside of a random case, in which RC_ASSERT is a test's failure.
+template <typename Body>
+void ExpectNoDifference(Body body) {
+  int cases = 0;
+  EXPECT_TRUE(rc::check([&] {
+    if (++cases == 1) body();
+  }));
+}
+
 // As many ids as large vocabularies have, and cuts that need several rounds.
 TEST(DeviceSamplerTest, AgreesOnALargeVocabulary) {
   constexpr int32_t kIds = 50000;
@@ -213,10 +222,37 @@ TEST(DeviceSamplerTest, AgreesOnALargeVocabulary) {
     works[static_cast<size_t>(i)].row.seed = 100;
   }
   BothSamplers samplers({.vocab_size = kIds, .max_rows = 1, .max_draws = 7}, ThreadOrder::kForward);
-  int calls = 0;
-  EXPECT_TRUE(rc::check([&] {
-    if (++calls == 1) samplers.Call(logits, 1, works);
-  }));
+  ExpectNoDifference([&] { samplers.Call(logits, 1, works); });
+}
+
+// One thread has all of four ids, and weighs each against the best before it.
+TEST(DeviceSamplerTest, AgreesOnManyDrawsAmongNearlyEqualScores) {
+  constexpr int32_t kDraws = 20;
+  const std::vector<float> logits(4, 1.0f);
+  BothSamplers samplers({.vocab_size = 4, .max_rows = 1, .max_draws = kDraws},
+                        ThreadOrder::kForward);
+  ExpectNoDifference([&] {
+    for (uint64_t call = 0; call < 100; ++call) {
+      std::vector<Work> works(kDraws);
+      for (int32_t i = 0; i < kDraws; ++i) {
+        SampleRow& row = works[static_cast<size_t>(i)].row;
+        row.params = {.temperature = 1.0f};
+        row.draw = i;
+        row.seed = call * kDraws + static_cast<uint64_t>(i);
+      }
+      samplers.Call(logits, 1, works);
+    }
+  });
+}
+
+TEST(DeviceSamplerTest, RefusesARowOfNegativeInfinities) {
+  const std::vector<float> logits(12, -std::numeric_limits<float>::infinity());
+  std::vector<Work> works(2);
+  works[0].row.draw = 0;
+  works[1].row.given = 3;
+  works[1].row.num_top = 1;
+  BothSamplers samplers({.vocab_size = 12, .max_rows = 1, .max_draws = 2}, ThreadOrder::kForward);
+  ExpectNoDifference([&] { samplers.Call(logits, 1, works); });
 }
 
 }  // namespace

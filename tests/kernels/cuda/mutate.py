@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants bugs in CUDA kernels and reports which of them the emulator's tests see.
 
-    mutate.py --build build/ci [--build build/asan] [--only TEXT] [--again LOG] [--alone] [--jobs N]
+    mutate.py --build build/ci [--build build/asan] [--only TEXT] [--again LOG] [--rest LOG] [--alone] [--jobs N]
     mutate.py --list
 
 Mutants are generated (each barrier, wait, fence, commit, arrival and __syncwarp dropped, each wait one group laxer,
@@ -14,8 +14,8 @@ on to the next folder. The folders must hold the test targets, built. Exit statu
 planted_bugs.py does not explain, or when one is seen that it calls no bug.
 
 --only takes the mutants whose name or file contains TEXT, and may be given more than once. --again takes those that the
-output of an earlier run says survive. --list names the mutants, after a look that every place for a planted bug is
-there and every excuse has its mutant.
+output of an earlier run says survive, --rest those that it does not have. --list names the mutants, after a look that
+every place for a planted bug is there and every excuse has its mutant.
 """
 
 import argparse
@@ -82,7 +82,8 @@ KERNELS = {
     **{f"{CUDA}/{name}": [(f"{CUDA}/fp8_product.cu", "cuda_fp8_product_test")]
        for name in ("fp8_product.cu", "quantize_tokens.cuh")},
     f"{CUDA}/moe_routing.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],
-    f"{CUDA}/rows.cuh": [(f"{CUDA}/norm.cu", "cuda_step_ops_test")],
+    f"{CUDA}/rows.cuh": [(f"{CUDA}/norm.cu", "cuda_step_ops_test"),
+                         (f"{CUDA}/sample.cu", "cuda_device_sampler_test")],
 }
 for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("embed", "embed"),
                       ("gather_rows", "gather_rows"), ("linear_epilogue", "linear"), ("norm", "norm"),
@@ -214,6 +215,7 @@ def main() -> int:
     parser.add_argument("--build", action="append", type=pathlib.Path, default=[])
     parser.add_argument("--only", action="append")
     parser.add_argument("--again", type=pathlib.Path)
+    parser.add_argument("--rest", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--list", action="store_true")
@@ -226,6 +228,9 @@ def main() -> int:
     if args.again:
         survivors = args.again.read_text().splitlines()
         chosen = [m for m in chosen if f"{m}: SURVIVES" in survivors]
+    if args.rest:
+        done = args.rest.read_text()
+        chosen = [m for m in chosen if f"{m}: " not in done]
     if args.list:
         print(*chosen, sep="\n")
         return 0

@@ -524,7 +524,7 @@ TEST_P(PackedGemmTest, EmbedDequantisesInFloat32) {
           is_float ? Decode(DType::kBF16, Encode(DType::kBF16, part.values)) : part.values;
       values.insert(values.end(), rounded.begin(), rounded.end());
     }
-    const std::vector<int32_t> ids = {0, 7, 8, 15, 16, 20, 21, 23, 24, 35, 43, -1, 44};
+    const std::vector<int32_t> ids = {0, 7, 8, 10, 11, 15, 16, 20, 21, 23, 24, 35, 43, -1, 44};
     const auto num_tokens = static_cast<int64_t>(ids.size());
     DeviceArray<int32_t> tokens(*device_, ids);
     DeviceFloats out(*device_, DType::kBF16,

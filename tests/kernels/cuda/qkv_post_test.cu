@@ -349,16 +349,18 @@ TEST_P(QkvPostTest, GivesNanForUnknownPositionsAndWritesNoUnknownSlot) {
   }
 }
 
-// The norms of keys as they are stored, and the largest of all that were ever written.
+// The norms of keys as they are stored, and the largest of all that were ever written. Blocks of
+// another layer lie between those of the cache. Each token has three sections of heads, which look
+// only at keys that they wrote: others may still be those of before.
 TEST_P(QkvPostTest, RaisesTheNormsOfKeys) {
   constexpr int64_t kTokens = 5, kHeads = 3, kKvHeads = 3, kBlockSize = 4, kBlocks = 2;
-  constexpr int64_t kHeadDim = 40, kRow = (kHeads + 2 * kKvHeads) * kHeadDim;
-  constexpr int64_t kStride = 2 * kKvHeads * kBlockSize * kHeadDim;
+  constexpr int64_t kHeadDim = 128, kRow = (kHeads + 2 * kKvHeads) * kHeadDim;
+  constexpr int64_t kBlock = 2 * kKvHeads * kBlockSize * kHeadDim, kStride = 2 * kBlock;
   constexpr float kInfinity = std::numeric_limits<float>::infinity(), kBefore = 3.0f;
-  const std::vector<int64_t> slots = {5, -1, 8, 1, 2};  // there is no slot 8
+  const std::vector<int64_t> slots = {5, -1, 8, 1, 0};  // there is no slot 8
   for (const DType cache_dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3}) {
     SCOPED_TRACE(Name(cache_dtype));
-    std::vector<float> rows = Normal(1, kTokens * kRow, 0.3f);
+    std::vector<float> rows = Normal(1, kTokens * kRow, 0.15f);
     const auto key = [&](int64_t token, int64_t kv_head) {
       return std::span(rows).subspan(token * kRow + (kHeads + kv_head) * kHeadDim, kHeadDim);
     };
@@ -368,11 +370,15 @@ TEST_P(QkvPostTest, RaisesTheNormsOfKeys) {
     key(0, 2)[7] = -std::nanf("");
     DeviceFloats qkv(*device_, DType::kF32, rows);
     DeviceFloats query(*device_, DType::kF32, kTokens * kHeads * kHeadDim);
-    DeviceFloats cache(*device_, cache_dtype, kBlocks * kStride);
-    DeviceFloats norms(*device_, DType::kF32, {0.0f, kBefore, kBefore});
+    DeviceFloats cache(*device_, cache_dtype, std::vector<float>(kBlocks * kStride, 100.0f));
+    const std::vector<float> no_heads(kKvHeads, 0.0f);  // behind the norms
+    std::vector<float> before = {0.0f, kBefore, kBefore};
+    before.insert(before.end(), no_heads.begin(), no_heads.end());
+    DeviceFloats norms(*device_, DType::kF32, before);
     DeviceArray<int64_t> slot(*device_, slots);
     QkvPostArgs args = {.query = query.View({kTokens, kHeads, kHeadDim}),
-                        .kv_cache = cache.View({kBlocks, 2, kKvHeads, kBlockSize, kHeadDim}),
+                        .kv_cache = CacheView(cache.View({1}).raw(), cache_dtype, kBlocks, kKvHeads,
+                                              kBlockSize, kHeadDim, kHeadDim, kStride),
                         .qkv = qkv.View({kTokens, kRow}),
                         .slot_mapping = TensorView(slot.data(), DType::kI64, {kTokens})};
     args.kv_cache.key_norms = norms.View({kKvHeads});
@@ -380,12 +386,13 @@ TEST_P(QkvPostTest, RaisesTheNormsOfKeys) {
     const std::vector<float> stored = cache.ToHost(), got = norms.ToHost();
     double squares = 0.0;
     for (int64_t d = 0; d < kHeadDim; ++d) {
-      const double x = stored[static_cast<size_t>(2 * kHeadDim + d)];  // block 0, head 0, slot 2
+      const double x = stored[static_cast<size_t>(d)];  // block 0, head 0, slot 0
       squares += x * x;
     }
     EXPECT_NEAR(got[0], std::sqrt(squares), kHeadDim * 0x1p-24 * std::sqrt(squares));
     EXPECT_EQ(got[1], kBefore);
     EXPECT_EQ(got[2], kInfinity);
+    EXPECT_EQ(std::vector<float>(got.begin() + kKvHeads, got.end()), no_heads);
   }
 }
 

@@ -105,8 +105,8 @@ TEST_P(StepOpsTest, UpdateTableWritesTheChangedEntriesAlone) {
     std::vector<int32_t> table, changes, want;
     for (int32_t i = 0; i < count; ++i) {
       table.push_back(i);
-      want.push_back(i % 3 == 0 ? -i : i);
-      if (i % 3 == 0) changes.insert(changes.begin(), {i, -i});
+      want.push_back(i % 3 == 0 ? -1 - i : i);
+      if (i % 3 == 0) changes.insert(changes.begin(), {i, -1 - i});
     }
     changes.insert(changes.end(), {count, 77, -1, 78});
     table.push_back(5);  // not a part of the table

@@ -72,7 +72,7 @@ class Source:
     def trimmed(self, begin: int, end: int):
         """The text without what is blank at its ends."""
         code = self.code[begin:end]
-        return begin + len(code) - len(code.lstrip()), begin + len(code.rstrip())
+        return begin + len(code) - len(code.lstrip()), begin + len(code.rstrip()) if code.strip() else end
 
     def expression(self, begin: int, end: int, with_choice: bool):
         """Where the expression stands that holds the text, or None if that is none. With choice, parts of a
@@ -109,7 +109,7 @@ class Source:
             left += word.end()
             break
         first, last = self.trimmed(left, right)
-        return None if STATEMENT.match(self.code[first:last]) else (first, last)
+        return None if first == last or STATEMENT.match(self.code[first:last]) else (first, last)
 
     def _ends_block(self, closing: int) -> bool:
         return self.kinds.get(self.openings.get(closing)) == "block"
@@ -131,6 +131,9 @@ class Source:
                 break
             elif ends:
                 left.append(i + 1)
+        if not self.code[left[0]:right].strip():  # between the last statement and the end of the block
+            before = len(self.code[:left[0]].rstrip())
+            return self.statements(before - 1, before) if before > around[0] + 1 else None
         return ([self.trimmed(at, right)[0] for at in left], self.trimmed(left[0], right)[1],
                 self.trimmed(left[0], around[1])[1])
 

@@ -43,6 +43,7 @@ MUTANTS = [
     ("kTwo = 2", "kTwo = 5"),
     ("kTwo < 3", "kTwo < 2"),
     ("  sum += pair.a;\n", ""),
+    ("    else sum += 30;\n", "    else sum += 30;\n    sum += 3;\n"),
     ("return sum *", "return sum +"),
     ("pair.b;", "pair.a;"),
 ]
@@ -73,6 +74,10 @@ class PlacesTest(unittest.TestCase):
 
     def test_a_statement_that_goes_is_that_statement(self):
         self.assertEqual(span(places_of("  sum += pair.a;\n", "")[0]), "sum += pair.a;")
+
+    def test_what_is_added_at_the_end_of_a_block_takes_the_statement_before_along(self):
+        added = places_of("    else sum += 30;\n", "    else sum += 30;\n    ++sum;\n")
+        self.assertEqual({span(place) for place in added}, {"if (i > 2 && i < 6) sum += i;\n    else sum += 30;"})
 
     def test_a_chain_of_ifs_is_one_statement(self):
         self.assertEqual(span(places_of("sum += 30;", ";")[-2]),
