@@ -556,7 +556,7 @@ EQUIVALENT = [
     (("/sample.cuh", "'a < b' becomes"), "either of equals"),
     (("/sample.cuh", "'key > best' becomes"), "either of equals"),
     (("/sample.cuh", "'row.num_top >= 0' always true"), "log-probabilities that nobody reads"),
-    (("sample_block", "'logit > -INFINITY' becomes"), "-infinity and 0 are -infinity"),
+    (("sample_block", "const float ordered = logit"), "-infinity and 0 are -infinity"),
     (("sample_block", "'a > b' becomes"), "either of equals"),
     (("sample_block", "'a.distance < b.distance' becomes"), "not compared where they are equal"),
     (("sample_block", "'a.logit > b.logit' becomes"), "not compared where they are equal"),
