@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,7 +15,6 @@
 #include "absl/time/time.h"
 
 #include "base/math.h"
-#include "base/record_allocator.h"
 #include "engine/kv/block_store.h"
 #include "engine/kv/block_table.h"
 #include "engine/kv/cache_walk.h"
@@ -433,9 +433,9 @@ class BlockManager {
   const int32_t block_size_;
   BlockStore store_;
   // The records lie side by side, since a step goes from one to the next.
-  using Sequences = std::unordered_map<SequenceId, Held, std::hash<SequenceId>, std::equal_to<>,
-                                       base::RecordAllocator<std::pair<const SequenceId, Held>>>;
-  Sequences sequences_;
+  using Sequences = std::pmr::unordered_map<SequenceId, Held>;
+  std::pmr::unsynchronized_pool_resource records_;
+  Sequences sequences_{&records_};
   std::vector<Found> found_ = std::vector<Found>(kNumFound);
   std::unordered_map<PinId, Pinned> pins_;
   PinEnds pin_ends_;
