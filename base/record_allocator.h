@@ -12,6 +12,9 @@ namespace quire::base {
 // Allocates from a pool, which lives as long as any of its allocators. A pool puts records of one
 // size side by side. Records that come one by one from the heap, between other data, are in a page
 // each, and a loop over thousands of them walks the page table for each. Not thread-safe.
+//
+// Not for containers whose nodes are extracted: GCC 12's node handles leak the allocator's
+// reference to the pool. Where nothing outlives the pool, containers of std::pmr do.
 template <typename T>
 class RecordAllocator {
  public:

@@ -18,7 +18,7 @@ SequenceId LoadId(int64_t fetch) { return -fetch; }
 
 // Returns true if a tenant that holds `charge` blocks holds more than `most`; 0: no limit.
 bool IsOverQuota(double charge, int32_t most) {
-  return most > 0 && charge > most + TenantCharges::kRounding;
+  return most > 0 && TenantCharges::Exceeds(charge, most);
 }
 
 }  // namespace
@@ -232,7 +232,7 @@ bool DiskFetches::TryPlace(Fetch& fetch, int64_t num_blocks) {
   fetch.payer = blocks_.charges().Acquire(fetch.tenant);
   const int64_t num_cached = blocks_.TryBeginLoad(load, fetch.root_key, tokens, fetch.payer);
   const double charge = blocks_.charges().Charge(fetch.payer);
-  // What comes before may have been evicted meanwhile, and its tenant may hold more than it did.
+  // The blocks before may have been evicted meanwhile, and the tenant may hold more than it did.
   if (num_cached < fetch.next || IsOverQuota(charge, fetch.max_blocks)) {
     if (num_cached >= 0) blocks_.Release(load, {.comes_back = true});
     blocks_.charges().Release(fetch.payer);

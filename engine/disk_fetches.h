@@ -45,7 +45,7 @@ class DiskFetches {
       : tier_(tier), blocks_(blocks), compute_time_(std::move(compute_time)) {}
   ~DiskFetches();
 
-  // What waiting brings a request: so many tokens of its prompt, after so long.
+  // A request that waits gets so many tokens of its prompt, after so long.
   struct Gain {
     int64_t num_tokens = 0;
     absl::Duration time;  // zero if it is unknown
@@ -90,7 +90,7 @@ class DiskFetches {
     TenantCharges::Payer payer = TenantCharges::kNamelessPayer;
     bool is_wanted = true;
   };
-  // What a request waits for: blocks [begin, end) of its prompt. A fetch brings those before
+  // The blocks [begin, end) of its prompt for which a request waits. A fetch brings those before
   // shared_end. The others are to be read after it.
   struct Wait {
     int64_t fetch = 0;

@@ -39,8 +39,9 @@ class TenantCharges {
   // that of the tenant with the empty name.
   using Payer = int32_t;
   static constexpr Payer kNamelessPayer = 0;
-  // Charges are sums of fractions, and may be off by so much.
-  static constexpr double kRounding = 1e-6;
+  // Returns true if the charge is of more blocks than `most`. Charges are sums of fractions, so
+  // they may differ from whole numbers by their rounding.
+  static bool Exceeds(double charge, int32_t most) { return charge > most + 1e-6; }
 
   explicit TenantCharges(int32_t num_blocks);
 

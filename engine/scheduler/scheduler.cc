@@ -36,7 +36,6 @@ std::string RootKeyOf(std::string_view model, uint64_t cache_epoch, const Reques
 Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
     : config_(config),
       blocks_(blocks),
-      has_drafts_(config.max_draft_tokens > 0),
       has_windows_(blocks.num_kv_groups() > 1),
       waiting_(std::make_unique<Waiting>(shares_, config.stalled_stream_timeout)),
       flights_(std::make_unique<Flights>(*waiting_, blocks, config.least_followed_blocks)),
@@ -190,7 +189,7 @@ void Scheduler::Reconsider(SequenceId id, absl::Time now) {
   }
 }
 
-EndCause Scheduler::CauseOf(State& state, absl::Time now) {
+inline EndCause Scheduler::CauseOf(State& state, absl::Time now) {
   if (state.is_cancelled) return EndCause::kCancelled;
   if (state.deadline <= now) return EndCause::kDeadline;
   // A sink that has room for only some of the samples counts as stalled, too. Otherwise the
@@ -208,8 +207,7 @@ void Scheduler::DropEnded(absl::Time now) {
     if (i >= 12) running_[i - 12]->Prefetch();
     if (i >= 6) __builtin_prefetch(running_[i - 6]->sequence.get(), 1);
     State& state = *running_[i];
-    const bool may_end = state.is_cancelled || state.deadline <= now || state.stalled();
-    const EndCause cause = may_end ? CauseOf(state, now) : EndCause::kFinished;
+    const EndCause cause = CauseOf(state, now);
     if (cause != EndCause::kFinished) {
       dropped_.push_back(End(state, FinishReason::kAbort, cause));
     } else if (!state.IsDecode() && !state.AwaitsToken() && !IsToOpen(state) &&

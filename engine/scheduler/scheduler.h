@@ -344,8 +344,7 @@ class Scheduler {
   void PrefetchAhead(size_t i, size_t n, bool completes, StateOf state_of) const;
 
   const SchedulerConfig config_;
-  BlockManager& blocks_;  // not owned
-  const bool has_drafts_;
+  BlockManager& blocks_;    // not owned
   const bool has_windows_;  // some layers see a part of the context
   TenantShares shares_;
   const base::RecordAllocator<Sequence> records_;  // of sequences, states and groups

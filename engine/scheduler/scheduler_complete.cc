@@ -1,4 +1,5 @@
-// What the scheduler does when a step has run, or has failed.
+// Scheduler::Complete and Scheduler::Fail, for a step that has run or has failed, and the functions
+// that they call.
 
 #include <algorithm>
 #include <span>
@@ -31,8 +32,8 @@ void Scheduler::ForgetEnded() {
   std::erase_if(ended_, [](const auto& state) { return state->in_flight == 0; });
 }
 
-// What a sequence generates is committed when it fills a block, at the end of the step, or when the
-// sequence stops to run. So most tokens cost the cache nothing.
+// Generated tokens are committed when they fill a block, at the end of the step, or when the
+// sequence stops running. So most tokens cost the cache nothing.
 inline bool Scheduler::TryCommitLater(State& state, int64_t before, int64_t after) {
   if (before < state.prompt_len || state.has_beams || state.has_window || state.leads ||
       state.num_followers > 0 || has_windows_) {

@@ -109,7 +109,8 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
       blocks_waited_for_ = true;
       continue;
     }
-    const int32_t num_drafts = opens || !has_drafts_ ? 0 : Draft(*state, drafts, plan);
+    const bool may_draft = !opens && config_.max_draft_tokens > 0;
+    const int32_t num_drafts = may_draft ? Draft(*state, drafts, plan) : 0;
     PlanChunk(*state, 1, num_drafts, plan);
     drafts -= num_drafts;
     budget.tokens -= 1 + num_drafts;

@@ -10,7 +10,7 @@ namespace quire::engine {
 bool Scheduler::IsOverQuota(const State& state) const {
   const int32_t most = state.group->max_blocks;
   if (most == 0 || state.started || shares_.num_places(state.group->tenant) == 0) return false;
-  return blocks_.charges().Charge(state.group->payer) > most + TenantCharges::kRounding;
+  return TenantCharges::Exceeds(blocks_.charges().Charge(state.group->payer), most);
 }
 
 bool Scheduler::IsAtQuota(const State& state, int64_t end) const {
@@ -25,7 +25,7 @@ bool Scheduler::IsAtQuota(const State& state, int64_t end) const {
   }
   if (more <= 0) return false;
   const double charge = blocks_.charges().Charge(state.group->payer);
-  if (charge + static_cast<double>(more) <= most + TenantCharges::kRounding) return false;
+  if (!TenantCharges::Exceeds(charge + static_cast<double>(more), most)) return false;
   for (const State* other : running_) {
     if (other->group->tenant == state.group->tenant && !other->stalled()) return other != &state;
   }

@@ -183,9 +183,9 @@ struct alignas(64) Scheduler::State {
   }
   // Returns the number of rows at or after first_row() among the next `num_tokens` to plan.
   int32_t NumRows(int64_t num_tokens) const {
-    if (!is_scoring && !wants_prompt_logprobs) return 0;
-    if (!first_row()) return 0;
-    const int64_t rows = num_planned + num_tokens - std::max(num_planned, *first_row());
+    const std::optional<int64_t> first = first_row();
+    if (!first) return 0;
+    const int64_t rows = num_planned + num_tokens - std::max(num_planned, *first);
     return static_cast<int32_t>(std::max<int64_t>(rows, 0));
   }
 };

@@ -629,8 +629,8 @@ bug("FollowPrivate", "a request waits for blocks that are not shared", "if (leas
 
 bug, drop = source("engine/scheduler/scheduler_drafts.cc", "scheduler_test")
 bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
-bug("z07", "prompts get nothing of a step's tokens besides drafts", "if (!has_drafts_ || any_prefill_) return 0;",
-    "if (!has_drafts_ || (any_prefill_ && !BUG)) return 0;")
+bug("z07", "prompts get nothing of a step's tokens besides drafts", "== 0 || any_prefill_) return 0;",
+    "== 0 || (any_prefill_ && !BUG)) return 0;")
 bug("z17", "drafts that go wrong are made as often", "(1 << state.num_misses) - 1;", "BUG ? 0 : (1 << state.num_misses) - 1;")
 bug("z02", "a wrong draft leaves the next as long as it was", "std::max(1, num_accepted)",
     "(BUG ? state.draft_len : std::max(1, num_accepted))")

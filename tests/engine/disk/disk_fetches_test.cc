@@ -184,7 +184,7 @@ TEST_F(DiskFetchesTest, AWaitEndsOnceTheDiskIsKnownToBeSlow) {
   EXPECT_EQ(num_reads_, ReadPace::kLeastReads) << "nobody wants the others";
 }
 
-// What was read is not lost by going on: the last blocks decide alone.
+// Blocks that were read are not lost by going on: the last blocks decide alone.
 TEST_F(DiskFetchesTest, AWaitGoesOnWhereWhatIsLeftIsSooner) {
   WriteToDisk(PromptOf(1));
   compute_time_ = absl::ZeroDuration();
