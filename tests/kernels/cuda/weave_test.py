@@ -88,6 +88,10 @@ class PlacesTest(unittest.TestCase):
         self.assertTrue(span(last).startswith("constexpr int kTwo") and span(last).endswith("pair.b;"))
         self.assertNotIn("constexpr int kTwo = 2;", [span(place) for place in places_of("kTwo = 2", "kTwo = 5")])
 
+    def test_a_statement_that_becomes_a_declaration_takes_the_rest_of_the_block_along(self):
+        found = places_of("sum += pair.a;", "const AtItsEnd wait;")
+        self.assertTrue(found and all(span(place).endswith("pair.b;") for place in found))
+
     def test_arguments_that_change_together_are_no_expression(self):
         self.assertFalse(any(span(place) == "n, 9" for place in places_of("n, 9", "9, n")))
 
