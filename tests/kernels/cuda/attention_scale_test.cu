@@ -27,6 +27,7 @@ struct ScaleCase {
   AttentionCase attention;
   emulator::ThreadOrder order = emulator::ThreadOrder::kForward;
   int32_t fewest_pieces = 0;  // of the merge with the most pieces
+  PrefillAttention prefill = PrefillAttention::kMma;
 };
 
 class AttentionScaleTest : public ::testing::TestWithParam<ScaleCase> {};
@@ -36,14 +37,17 @@ TEST_P(AttentionScaleTest, AgreesWithDoublesOn132Multiprocessors) {
   emulator::EmulatedDevice device({.execution = {.order = scale.order}, .num_sms = 132});
   const AttentionBatch batch(scale.attention);
   AttentionOnDevice on_device(device, batch);
-  PagedAttentionOp op(device);
+  PagedAttentionOp op(device, {}, scale.prefill);
   const auto plan = op.Plan(batch.PlanArgs());
   ASSERT_TRUE(plan.ok()) << plan.status();
   on_device.args.plan = *plan;
   ASSERT_TRUE(op.Run(on_device.args).ok());
   batch.Check(on_device.out.ToHost(), AttentionWeights::kRounded);
+  const auto& cuda_plan = static_cast<const CudaAttentionPlan&>(**plan);
+  EXPECT_EQ(std::ranges::any_of(cuda_plan.parts(), &CudaAttentionPlan::Part::prefill),
+            scale.prefill == PrefillAttention::kWgmma);
   int32_t most_pieces = 0;
-  for (const AttentionMerge& merge : static_cast<const CudaAttentionPlan&>(**plan).merges()) {
+  for (const AttentionMerge& merge : cuda_plan.merges()) {
     most_pieces = std::max(most_pieces, merge.num_items);
   }
   EXPECT_GE(most_pieces, scale.fewest_pieces);
@@ -72,7 +76,13 @@ INSTANTIATE_TEST_SUITE_P(
                                               .num_kv_heads = 32,
                                               .head_dim = 128,
                                               .sinks = true},
-                                .fewest_pieces = 2}));
+                                .fewest_pieces = 2},
+                      ScaleCase{.attention = {.sequences = {{3000, 40}, {90, 90}},
+                                              .num_heads = 8,
+                                              .num_kv_heads = 2,
+                                              .head_dim = 64},
+                                .fewest_pieces = 6,
+                                .prefill = PrefillAttention::kWgmma}));
 
 // Two keys: the first is 64 in its first dimension, the second is 0. The values are 1 and 3. So a
 // query of 64 in its first dimension gives 1, and a query of 0 gives 2.

@@ -15,7 +15,7 @@ planted_bugs.py does not explain, or when one is seen that it calls no bug.
 
 --only takes the mutants whose name or file contains TEXT, and may be given more than once. --again takes those that the
 output of an earlier run says survive, --rest those that it does not have. --list names the mutants, after a look that
-every place for a planted bug is there and every excuse has its mutant.
+every planted bug has one place and every excuse has its mutant.
 """
 
 import argparse
@@ -97,7 +97,8 @@ HOST_CODE = {
     EXPERTS: [(EXPERTS, "cuda_moe_test")],
     ITEMS: [(ATTENTION_UNIT, "cuda_paged_attention_test")],
     ATTENTION_HOST: [(ATTENTION_UNIT, "cuda_attention_path_test"), (ATTENTION_UNIT, "cuda_attention_scale_test"),
-                     (ATTENTION_UNIT, "cuda_fp8_attention_test"), (ATTENTION_UNIT, "cuda_far_keys_test")],
+                     (ATTENTION_UNIT, "cuda_fp8_attention_test"), (ATTENTION_UNIT, "cuda_far_keys_test"),
+                     (ATTENTION_UNIT, "cuda_prefill_attention_test")],
 }
 TESTS = {**KERNELS, **HOST_CODE}
 
@@ -187,9 +188,9 @@ def mutants():
     found = {}
     for name, path, old, new in PLANTED:
         text = (ROOT / path).read_text()
-        if text.count(old) < 1:
-            sys.exit(f"planted bug '{name}': its place is gone from {path}")
-        found.setdefault((path, text.replace(old, new, 1)), name)
+        if text.count(old) != 1:
+            sys.exit(f"planted bug '{name}': {path} has {text.count(old)} places for it, want one")
+        found.setdefault((path, text.replace(old, new)), name)
     for path in KERNELS:
         for mutant in generated(path, (ROOT / path).read_text()):
             found.setdefault((path, mutant.text), mutant.name)
