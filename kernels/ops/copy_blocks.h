@@ -21,6 +21,7 @@ struct CopyBlocksArgs {
   TensorView blocks;                  // [num_blocks, elements of a block]
   std::span<const BlockCopy> copies;  // on the host
 };
+// Refuses a destination that comes twice or is a source.
 absl::Status Validate(const CopyBlocksArgs& args);
 
 }  // namespace quire::kernels

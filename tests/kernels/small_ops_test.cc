@@ -87,6 +87,24 @@ TEST(CopyBlocksTest, CopiesWholeBlocksAndNothingElse) {
               HasSubstr("copies: want blocks in [0, 4), got 4"));
 }
 
+TEST(CopyBlocksTest, RefusesCopiesWhoseOrderWouldMatter) {
+  const auto backend = MakeBackend("auto");
+  Owned<float> cache = F32({4, 256}, Normal(1, 4 * 256));
+  const std::vector<float> before = cache.values;
+  const auto refusal = [&](const std::vector<BlockCopy>& copies) {
+    return std::string(backend->CopyBlocks({.blocks = cache.view, .copies = copies}).message());
+  };
+  EXPECT_THAT(refusal({{0, 3}, {1, 2}, {1, 3}}),
+              HasSubstr("copies: want each destination once, got 3 twice"));
+  EXPECT_THAT(refusal({{0, 1}, {1, 2}}),
+              HasSubstr("copies: want sources that are no destinations, got 1"));
+  EXPECT_THAT(refusal({{1, 2}, {0, 1}}), HasSubstr("no destinations, got 1"));
+  EXPECT_THAT(refusal({{2, 2}}), HasSubstr("no destinations, got 2"));
+  EXPECT_EQ(cache.values, before);
+  const std::vector<BlockCopy> fork = {{0, 3}, {0, 1}, {0, 2}};
+  EXPECT_TRUE(backend->CopyBlocks({.blocks = cache.view, .copies = fork}).ok());
+}
+
 TEST(AllocateTest, IsZeroedAlignedAndRefusesTheAbsurd) {
   const auto backend = MakeBackend("auto");
   for (const int64_t bytes : {int64_t{0}, int64_t{5}, int64_t{5} << 20}) {

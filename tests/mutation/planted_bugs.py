@@ -932,6 +932,10 @@ bug("k09", "blocks are not copied", "if (args.copies.empty())", "if (BUG || args
 bug("k12", "a merge counts super-segments from the window", "= merge.first_segment", "= BUG ? 0 : merge.first_segment",
     "kernels_test:AttentionFoldTest.NoDivision*")
 
+bug, drop = source("kernels/ops/copy_blocks.cc", "kernels_test:CopyBlocksTest.*")
+bug("k51", "two copies into one block", "twice != written.end()", "!BUG && twice != written.end()")
+bug("k52", "a copy of what another copy writes", "if (!std::ranges::binary_search(", "if (BUG || !std::ranges::binary_search(")
+
 bug, drop = source("kernels/cpu/linear_body.h", "kernels_test:LinearTest.*")
 bug("k13", "logits have no cap", "if (row.soft_cap > 0.0f) y = SoftCap(y, row.soft_cap);",
     "if (!BUG && row.soft_cap > 0.0f) y = SoftCap(y, row.soft_cap);")

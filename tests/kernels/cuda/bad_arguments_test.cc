@@ -163,7 +163,8 @@ TEST_F(BadArgumentsTest, OfGatherRows) {
 }
 
 TEST_F(BadArgumentsTest, OfCopyBlocks) {
-  const std::vector<BlockCopy> good = {{0, 1}}, below = {{0, 1}, {-1, 2}}, beyond = {{0, 4}};
+  const std::vector<BlockCopy> good = {{0, 1}}, below = {{0, 1}, {-1, 2}}, beyond = {{0, 4}},
+                               twice = {{0, 2}, {1, 2}}, chain = {{0, 1}, {1, 2}};
   using Args = CopyBlocksArgs;
   Check<Args>(
       {.blocks = View(kF32, {4, 32}), .copies = good},
@@ -174,6 +175,8 @@ TEST_F(BadArgumentsTest, OfCopyBlocks) {
        {"blocks: want rows together", [](Args& a) { a.blocks = a.blocks.WithRowStride(40); }},
        {"copies: want blocks in [0, 4), got -1", Set(&Args::copies, below)},
        {"copies: want blocks in [0, 4), got 4", Set(&Args::copies, beyond)},
+       {"copies: want each destination once, got 2 twice", Set(&Args::copies, twice)},
+       {"copies: want sources that are no destinations, got 1", Set(&Args::copies, chain)},
        {"blocks: want memory at a multiple of 16", Set(&Args::blocks, View(kF32, {4, 32}, 4))}});
 }
 
