@@ -123,9 +123,9 @@ class Device {
   virtual absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) = 0;
 
   // Records the work that `enqueue` enqueues, and does not run the work. On a GPU the recording is
-  // a CUDA graph. `enqueue` is called once, and must neither allocate nor wait. The recording
+  // a CUDA graph. `enqueue` is called once, and must neither allocate, free nor wait. The recording
   // contains the values of all parameters. The memory to which parameters point is read at each
-  // replay, so it must outlive the recording.
+  // replay, so it must outlive the recording. Host memory must come from AllocateHost.
   virtual absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) = 0;
   // Enqueues the work of `recording`, which must come from this device and must outlive the next

@@ -31,6 +31,13 @@ bug, drop = source("kernels/cuda/weight_upload.cc", "cuda_backend_test:*Weight*"
 drop("g01", "a weight's next rows overwrite those that are not copied yet",
      "if (piece.is_in_flight) RETURN_IF_ERROR(device_.Wait(*piece.copied));")
 
+bug, drop = source("kernels/cuda/emulator/emulated_device.cc", "cuda_emulated_device_test:LateWork*")
+bug("g40", "a replay over memory that was freed runs", "if (is_alive) continue;", "if (BUG || is_alive) continue;")
+bug("g41", "a recording that allocated is replayed", "if (state_->recording_is_void)", "if (!BUG && state_->recording_is_void)")
+bug("g42", "a recording frees memory", "if (recording != nullptr) recording_is_void = true;",
+    "if (!BUG && recording != nullptr) recording_is_void = true;")
+bug("g43", "a recording copies any host memory", "|| Has(state_->pinned, host)) return", "|| BUG || Has(state_->pinned, host)) return")
+
 bug, drop = source("engine/runner/runner.cc", "cuda_engine_test")
 drop("g02", "a result is read before its step has run", "RETURN_IF_ERROR(backend_.Wait(*slot.done));")
 bug("g14", "products of prompts are first met by users", "size < most_tokens;) {", "size < (BUG ? 0 : most_tokens);) {",

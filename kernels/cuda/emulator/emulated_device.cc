@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -28,6 +30,8 @@ struct EmulatedDevice::State {
   explicit State(Poison of_fresh_memory) : poison(of_fresh_memory), queue(poison) {}
   ~State() { ShrinkQuarantine(0); }
 
+  // Called before memory of the device or pinned memory is freed.
+  void WillBeFreed(const MemoryRange& range);
   // Frees memory of the device.
   void Free(void* data, int64_t bytes, bool sparse);
   // Frees the oldest memory in quarantine until at most `most_bytes` are there.
@@ -36,6 +40,10 @@ struct EmulatedDevice::State {
   const Poison poison;
   DeviceMemory memory;
   WorkQueue queue;
+  std::map<const char*, int64_t> pinned;  // the bytes of each address of AllocateHost
+  CommandList* recording = nullptr;       // the recording being made, or nullptr
+  // True if the recording being made has allocated, freed or waited, which makes it void.
+  bool recording_is_void = false;
   // Freed memory, oldest first, whose addresses are not used again yet. It holds poison, and
   // AddressSanitizer reports every access to it.
   std::deque<std::pair<void*, int64_t>> quarantine;
@@ -90,6 +98,35 @@ absl::StatusOr<void*> AllocateFilled(int64_t bytes, Poison poison) {
   return memory;
 }
 
+// Returns true for an empty range too.
+bool Has(const std::map<const char*, int64_t>& allocations, const MemoryRange& range) {
+  if (range.bytes == 0) return true;
+  const auto after = allocations.upper_bound(range.data);
+  if (after == allocations.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return range.data - begin <= bytes - range.bytes;
+}
+
+// A command whose memory is known, but for a kernel.
+class RangesCommand : public Command {
+ public:
+  RangesCommand(const DeviceMemory& memory, std::vector<MemoryRange> on_device)
+      : memory_(memory), on_device_(std::move(on_device)) {}
+
+  bool HasMemory() const override {
+    return std::ranges::all_of(
+        on_device_, [&](const MemoryRange& range) { return memory_.Has(range.data, range.bytes); });
+  }
+  bool Uses(const MemoryRange& memory) const override {
+    return std::ranges::any_of(on_device_,
+                               [&](const MemoryRange& range) { return range.Overlaps(memory); });
+  }
+
+ private:
+  const DeviceMemory& memory_;
+  const std::vector<MemoryRange> on_device_;
+};
+
 struct Copy {
   char* destination = nullptr;
   const char* source = nullptr;
@@ -99,43 +136,52 @@ struct Copy {
   MemoryRange from() const { return {source, bytes}; }
 };
 
-class CopyCommand : public Command {
+class CopyCommand : public RangesCommand {
  public:
-  explicit CopyCommand(const Copy& copy) : copy_(copy) {}
+  CopyCommand(const DeviceMemory& memory, const Copy& copy)
+      : CopyCommand(memory, copy, {copy.to(), copy.from()}) {}
   absl::Status Run() const override {
     std::memmove(copy_.destination, copy_.source, static_cast<size_t>(copy_.bytes));
     return absl::OkStatus();
   }
-  bool Uses(const MemoryRange& memory) const override {
-    return memory.Overlaps(copy_.to()) || memory.Overlaps(copy_.from());
-  }
 
  protected:
+  CopyCommand(const DeviceMemory& memory, const Copy& copy, std::vector<MemoryRange> on_device)
+      : RangesCommand(memory, std::move(on_device)), copy_(copy) {}
+
   const Copy copy_;
 };
 
 class CopyToDeviceCommand final : public CopyCommand {
  public:
-  using CopyCommand::CopyCommand;
+  CopyToDeviceCommand(const DeviceMemory& memory, const Copy& copy)
+      : CopyCommand(memory, copy, {copy.to()}) {}
+  bool Uses(const MemoryRange& memory) const override {
+    return memory.Overlaps(copy_.from()) || CopyCommand::Uses(memory);
+  }
   MemoryRange host_source() const override { return copy_.from(); }
 };
 
 class CopyToHostCommand final : public CopyCommand {
  public:
-  using CopyCommand::CopyCommand;
+  CopyToHostCommand(const DeviceMemory& memory, const Copy& copy)
+      : CopyCommand(memory, copy, {copy.from()}) {}
+  bool Uses(const MemoryRange& memory) const override {
+    return memory.Overlaps(copy_.to()) || CopyCommand::Uses(memory);
+  }
   MemoryRange host_target() const override { return copy_.to(); }
 };
 
-class FillCommand final : public Command {
+class FillCommand final : public RangesCommand {
  public:
-  FillCommand(void* data, uint8_t value, int64_t bytes)
-      : data_(data), value_(value), bytes_(bytes) {}
+  FillCommand(const DeviceMemory& memory, void* data, uint8_t value, int64_t bytes)
+      : RangesCommand(memory, {{static_cast<const char*>(data), bytes}}),
+        data_(data),
+        value_(value),
+        bytes_(bytes) {}
   absl::Status Run() const override {
     std::memset(data_, value_, static_cast<size_t>(bytes_));
     return absl::OkStatus();
-  }
-  bool Uses(const MemoryRange& memory) const override {
-    return memory.Overlaps({static_cast<const char*>(data_), bytes_});
   }
 
  private:
@@ -193,19 +239,17 @@ MemoryRange RangeOf(const void* data, int64_t rows, int64_t cols, int64_t stride
   return {static_cast<const char*>(data), elements * SizeOf(dtype)};
 }
 
-class GemmCommand final : public Command {
+class GemmCommand final : public RangesCommand {
  public:
-  explicit GemmCommand(const GemmArgs& args) : args_(args) {}
+  GemmCommand(const DeviceMemory& memory, const GemmArgs& args)
+      : RangesCommand(memory, Ranges(args)), args_(args) {}
   absl::Status Run() const override {
     HostGemm(args_);
     return absl::OkStatus();
   }
   bool may_be_overlapped() const override { return true; }
-  bool Uses(const MemoryRange& memory) const override {
-    return std::ranges::any_of(Ranges(args_),
-                               [&](const MemoryRange& range) { return range.Overlaps(memory); });
-  }
 
+ private:
   // Returns the memory ranges of the matrices a, b and d, and of the scales of a and b if they have
   // any.
   static std::vector<MemoryRange> Ranges(const GemmArgs& args) {
@@ -222,7 +266,6 @@ class GemmCommand final : public Command {
     return ranges;
   }
 
- private:
   const GemmArgs args_;
 };
 
@@ -255,12 +298,21 @@ absl::Status WantDeviceMemory(std::string_view name) {
       absl::StrCat(base::ToAbsl(name), ": want memory of the device, all of it in one allocation"));
 }
 
+absl::Status VoidRecording() {
+  return absl::FailedPreconditionError("a recording neither allocates, frees nor waits");
+}
+
 constexpr int64_t kMostQuarantineBytes = int64_t{16} << 20;
 
 }  // namespace
 
+void EmulatedDevice::State::WillBeFreed(const MemoryRange& range) {
+  queue.WillBeFreed(range);
+  if (recording != nullptr) recording_is_void = true;
+}
+
 void EmulatedDevice::State::Free(void* data, int64_t bytes, bool sparse) {
-  queue.WillBeFreed({static_cast<const char*>(data), bytes});
+  WillBeFreed({static_cast<const char*>(data), bytes});
   memory.Remove(data);
   if (sparse) {
     munmap(data, static_cast<size_t>(bytes));
@@ -298,14 +350,21 @@ EmulatedDevice::EmulatedDevice(const EmulatorOptions& options)
 }
 
 absl::Status EmulatedDevice::CheckMayWait() const {
-  if (recording_ == nullptr) return fault_;
-  return absl::FailedPreconditionError("a recording neither allocates nor waits");
+  if (state_->recording == nullptr) return fault_;
+  state_->recording_is_void = true;
+  return VoidRecording();
+}
+
+absl::Status EmulatedDevice::CheckMayCopy(std::string_view name, const MemoryRange& host) const {
+  if (state_->recording == nullptr || Has(state_->pinned, host)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(base::ToAbsl(name), ": want memory of AllocateHost in a recording"));
 }
 
 absl::Status EmulatedDevice::Enqueue(std::shared_ptr<const Command> command) {
   RETURN_IF_ERROR(fault_);
-  if (recording_ != nullptr) {
-    recording_->push_back(std::move(command));
+  if (state_->recording != nullptr) {
+    state_->recording->push_back(std::move(command));
   } else {
     state_->queue.Push(std::move(command));
   }
@@ -328,8 +387,10 @@ absl::StatusOr<DeviceBuffer> EmulatedDevice::AllocateHost(int64_t bytes) {
   RETURN_IF_ERROR(CheckMayWait());
   if (bytes <= 0) return DeviceBuffer();
   ASSIGN_OR_RETURN(void* const memory, AllocateFilled(bytes, execution_.poison));
+  state_->pinned[static_cast<const char*>(memory)] = bytes;
   return DeviceBuffer(memory, bytes, [state = state_, bytes](void* data) {
-    state->queue.WillBeFreed({static_cast<const char*>(data), bytes});
+    state->WillBeFreed({static_cast<const char*>(data), bytes});
+    state->pinned.erase(static_cast<const char*>(data));
     std::free(data);
   });
 }
@@ -337,14 +398,18 @@ absl::StatusOr<DeviceBuffer> EmulatedDevice::AllocateHost(int64_t bytes) {
 absl::Status EmulatedDevice::CopyToDevice(void* destination, const void* source, int64_t bytes) {
   if (bytes <= 0) return absl::OkStatus();
   if (!state_->memory.Has(destination, bytes)) return WantDeviceMemory("destination");
+  RETURN_IF_ERROR(CheckMayCopy("source", {static_cast<const char*>(source), bytes}));
   return Enqueue(std::make_shared<CopyToDeviceCommand>(
+      state_->memory,
       Copy{static_cast<char*>(destination), static_cast<const char*>(source), bytes}));
 }
 
 absl::Status EmulatedDevice::CopyToHost(void* destination, const void* source, int64_t bytes) {
   if (bytes <= 0) return absl::OkStatus();
   if (!state_->memory.Has(source, bytes)) return WantDeviceMemory("source");
+  RETURN_IF_ERROR(CheckMayCopy("destination", {static_cast<const char*>(destination), bytes}));
   return Enqueue(std::make_shared<CopyToHostCommand>(
+      state_->memory,
       Copy{static_cast<char*>(destination), static_cast<const char*>(source), bytes}));
 }
 
@@ -353,13 +418,14 @@ absl::Status EmulatedDevice::CopyOnDevice(void* destination, const void* source,
   if (!state_->memory.Has(destination, bytes)) return WantDeviceMemory("destination");
   if (!state_->memory.Has(source, bytes)) return WantDeviceMemory("source");
   return Enqueue(std::make_shared<CopyCommand>(
+      state_->memory,
       Copy{static_cast<char*>(destination), static_cast<const char*>(source), bytes}));
 }
 
 absl::Status EmulatedDevice::Fill(void* destination, uint8_t value, int64_t bytes) {
   if (bytes <= 0) return absl::OkStatus();
   if (!state_->memory.Has(destination, bytes)) return WantDeviceMemory("destination");
-  return Enqueue(std::make_shared<FillCommand>(destination, value, bytes));
+  return Enqueue(std::make_shared<FillCommand>(state_->memory, destination, value, bytes));
 }
 
 absl::StatusOr<int> EmulatedDevice::BlocksPerSm(const void*, const LaunchConfig& config) {
@@ -379,10 +445,9 @@ absl::Status EmulatedDevice::LaunchKernel(const KernelLaunch& launch) {
 
 absl::Status EmulatedDevice::Gemm(const GemmArgs& args) {
   RETURN_IF_ERROR(Validate(args));
-  for (const MemoryRange& range : GemmCommand::Ranges(args)) {
-    if (!state_->memory.Has(range.data, range.bytes)) return WantDeviceMemory("gemm");
-  }
-  return Enqueue(std::make_shared<GemmCommand>(args));
+  auto command = std::make_shared<GemmCommand>(state_->memory, args);
+  if (!command->HasMemory()) return WantDeviceMemory("gemm");
+  return Enqueue(std::move(command));
 }
 
 absl::StatusOr<std::unique_ptr<Event>> EmulatedDevice::CreateEvent() {
@@ -407,16 +472,26 @@ absl::StatusOr<std::unique_ptr<Recording>> EmulatedDevice::Record(
     absl::FunctionRef<absl::Status()> enqueue) {
   RETURN_IF_ERROR(CheckMayWait());
   CommandList commands;
-  recording_ = &commands;
+  state_->recording = &commands;
+  state_->recording_is_void = false;
   const absl::Status status = enqueue();
-  recording_ = nullptr;
+  state_->recording = nullptr;
   RETURN_IF_ERROR(status);
+  if (state_->recording_is_void) return VoidRecording();
   return std::make_unique<EmulatedRecording>(std::move(commands));
 }
 
 absl::Status EmulatedDevice::Replay(const Recording& recording) {
   RETURN_IF_ERROR(CheckMayWait());
-  state_->queue.PushAll(static_cast<const EmulatedRecording&>(recording).commands);
+  const auto& commands = static_cast<const EmulatedRecording&>(recording).commands;
+  for (const auto& command : *commands) {
+    const bool is_alive = command->HasMemory() && Has(state_->pinned, command->host_source()) &&
+                          Has(state_->pinned, command->host_target());
+    if (is_alive) continue;
+    fault_ = absl::InternalError("a recording uses memory that was freed");
+    return fault_;
+  }
+  state_->queue.PushAll(commands);
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <string_view>
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/emulator/access_counter.h"
@@ -58,6 +59,8 @@ class EmulatedDevice : public Device {
   // Returns FailedPrecondition if the event has no mark.
   absl::Status Wait(const Event& event) override;
 
+  // Fails if `enqueue` allocated, freed or waited, even if it returns OK. Replay fails if memory
+  // that a recorded copy, fill or product uses was freed.
   absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) override;
   absl::Status Replay(const Recording& recording) override;
@@ -80,15 +83,17 @@ class EmulatedDevice : public Device {
   absl::Status Enqueue(std::shared_ptr<const Command> command);
   // Runs the enqueued work up to the command `last`, or all of it if `last` is null.
   absl::Status RunQueue(const Command* last);
-  // Returns an error while a recording is being made, and always after a fault.
+  // Returns an error while a recording is being made, which it makes void, and always after a
+  // fault.
   absl::Status CheckMayWait() const;
+  // Returns an error if a recording is being made and `host` is not memory of AllocateHost.
+  absl::Status CheckMayCopy(std::string_view name, const MemoryRange& host) const;
 
   const ExecutionOptions execution_;
   const bool counts_accesses_;
   DeviceInfo info_;
   const std::shared_ptr<State> state_;
-  CommandList* recording_ = nullptr;  // the recording being made, or nullptr
-  absl::Status fault_;                // the first fault
+  absl::Status fault_;  // the first fault
   std::map<const void*, AccessCounts> access_counts_;
 };
 

@@ -37,6 +37,9 @@ class Command {
   // place of Run() here, or null if nothing may run.
   virtual absl::StatusOr<std::unique_ptr<Grid>> RunAhead() const { return nullptr; }
   virtual bool Uses(const MemoryRange& memory) const = 0;
+  // Returns false if memory of the device that the command uses was freed. A kernel looks for such
+  // memory when it runs.
+  virtual bool HasMemory() const { return true; }
   // The host memory that the command reads, and the host memory that it writes. An empty range
   // means that there is none.
   virtual MemoryRange host_source() const { return {}; }

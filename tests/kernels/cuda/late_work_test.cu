@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -266,7 +267,9 @@ TEST_F(LateWorkTest, ARecordingKeepsItsParameters) {
 }
 
 TEST_F(LateWorkTest, ARecordingReadsHostMemoryAtEachReplay) {
-  float source = 1.0f;
+  const kernels::DeviceBuffer pinned = *device_.AllocateHost(sizeof(float));
+  float& source = *static_cast<float*>(pinned.data());
+  source = 1.0f;
   const auto recording =
       device_.Record([&] { return device_.CopyToDevice(data(), &source, sizeof(source)); });
   for (const float value : {2.0f, 3.0f}) {
@@ -288,6 +291,89 @@ TEST_F(LateWorkTest, ARecordingNeitherAllocatesNorWaits) {
     EXPECT_EQ(device_.Record(work).status().code(), absl::StatusCode::kFailedPrecondition);
   }
   EXPECT_EQ(Wait(), "");
+}
+
+TEST_F(LateWorkTest, ARecordingThatAllocatesFreesOrWaitsIsVoidWhateverItReturns) {
+  kernels::DeviceBuffer memory = *device_.Allocate(1), pinned = *device_.AllocateHost(1);
+  for (const auto& work : std::initializer_list<std::function<void()>>{
+           [&] { (void)device_.Allocate(1); }, [&] { (void)device_.AllocateHost(1); },
+           [&] { (void)device_.Synchronize(); }, [&] { memory = kernels::DeviceBuffer(); },
+           [&] { pinned = kernels::DeviceBuffer(); }}) {
+    const auto enqueue = [&] {
+      work();
+      return Store(1);
+    };
+    EXPECT_EQ(device_.Record(enqueue).status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_TRUE(device_.Record([&] { return Store(1); }).ok());
+  EXPECT_EQ(Wait(), "");
+}
+
+TEST_F(LateWorkTest, ARecordingCopiesToAndFromPinnedMemoryAlone) {
+  const kernels::DeviceBuffer pinned = *device_.AllocateHost(kBytes);
+  std::array<char, kBytes> host = {};
+  const auto records = [&](void* memory, int64_t bytes) {
+    const auto to_host = device_.Record([&] { return device_.CopyToHost(memory, data(), bytes); });
+    const auto to_device =
+        device_.Record([&] { return device_.CopyToDevice(data(), memory, bytes); });
+    EXPECT_EQ(to_host.ok(), to_device.ok());
+    return to_host.ok();
+  };
+  EXPECT_TRUE(records(pinned.data(), kBytes));
+  EXPECT_FALSE(records(static_cast<char*>(pinned.data()) + 1, kBytes));
+  EXPECT_FALSE(records(host.data(), kBytes));
+  EXPECT_FALSE(records(data(), kBytes));
+}
+
+TEST_F(LateWorkTest, AReplayOverFreedMemoryIsAFault) {
+  using Work = std::function<absl::Status(Device&, void* freed, void* other, void* pinned)>;
+  const auto gemm = [](Device& device, void* a, void* d) {
+    return device.Gemm({.d = d,
+                        .a = a,
+                        .b = a,
+                        .m = 1,
+                        .n = 1,
+                        .k = 1,
+                        .lda = 1,
+                        .ldb = 1,
+                        .ldd = 1,
+                        .type = kernels::DType::kF32,
+                        .output_type = kernels::DType::kF32});
+  };
+  const auto fault_of = [](const Work& work, bool frees_pinned = false) {
+    EmulatedDevice device;
+    kernels::DeviceBuffer a = *device.Allocate(64), b = *device.Allocate(64),
+                          pinned = *device.AllocateHost(64);
+    EXPECT_TRUE(device.Fill(a.data(), 0, 64).ok() && device.Fill(b.data(), 0, 64).ok());
+    std::memset(pinned.data(), 0, 64);
+    const auto recording =
+        *device.Record([&] { return work(device, a.data(), b.data(), pinned.data()); });
+    EXPECT_TRUE(device.Replay(*recording).ok() && device.Synchronize().ok());
+    (frees_pinned ? pinned : a) = kernels::DeviceBuffer();
+    const std::string fault(device.Replay(*recording).message());
+    EXPECT_EQ(device.Synchronize().message(), fault);
+    return fault;
+  };
+  const std::string fault = "a recording uses memory that was freed";
+  const Work to_device = [](Device& device, void* a, void*, void* pinned) {
+    return device.CopyToDevice(a, pinned, 64);
+  };
+  const Work to_host = [](Device& device, void* a, void*, void* pinned) {
+    return device.CopyToHost(pinned, a, 64);
+  };
+  for (const Work& work : std::initializer_list<Work>{
+           to_device, to_host,
+           [](Device&device, void*a, void*, void*) { return device.Fill(a, 0, 64); },
+           [](Device&device, void*a, void*b, void*) { return device.CopyOnDevice(a, b, 64); },
+           [](Device&device, void*a, void*b, void*) { return device.CopyOnDevice(b, a, 64); },
+           [&](Device&device, void*a, void*b, void*) { return gemm(device, a, b); },
+           [&](Device&device, void*a, void*b, void*) { return gemm(device, b, a); }}) {
+    EXPECT_EQ(fault_of(work), fault);
+  }
+  EXPECT_EQ(fault_of(to_device, /*frees_pinned=*/true), fault);
+  EXPECT_EQ(fault_of(to_host, /*frees_pinned=*/true), fault);
+  EXPECT_EQ(fault_of([](Device& device, void*, void* b, void*) { return device.Fill(b, 0, 64); }),
+            "");
 }
 
 TEST_F(LateWorkTest, ARecordingLivesUntilItsReplayHasRun) {
