@@ -254,10 +254,7 @@ void CudaAttentionPlan::FixLaunches(int64_t num_units) {
     num_partial_rows_ = static_cast<int32_t>(2 * num_units * group() + most_cuts * kMostItemRows);
     return;
   }
-  constexpr int32_t kLimit = 1 << 30;  // a larger number would overflow
-  if (num_partial_rows_ > 0 && num_partial_rows_ <= kLimit) {
-    num_partial_rows_ = static_cast<int32_t>(RoundUpToFewSizes(num_partial_rows_));
-  }
+  num_partial_rows_ = static_cast<int32_t>(RoundUpToFewSizes(num_partial_rows_));
 }
 
 int32_t CudaAttentionPlan::most_merge_rows() const {

@@ -72,8 +72,8 @@ struct AttentionPlanOptions {
   // If true, the kernel may skip keys of each item but those of PrefillAttnKernel. Not allowed with
   // fixed_split, because which keys are skipped depends on other requests.
   bool skips_far_keys = false;
-  // The number of partial rows is limited because kernels count them in int32.
-  int64_t max_partial_rows = std::numeric_limits<int32_t>::max();
+  // Kernels count partial rows in int32, and fixed launches have a power of two of them.
+  int64_t max_partial_rows = 1 << 30;
 };
 
 // Returns the ranges of items of a launch whose items have up to `row_tiles` row tiles: one for

@@ -506,6 +506,36 @@ TEST(CudaAttentionPlanTest, TooManyPartialRowsAreRefusedByNumber) {
   EXPECT_EQ(status.message(), "plan: want at most 35 partial rows, got 36 by sequence 2 of 3");
 }
 
+TEST(CudaAttentionPlanTest, TheSizesOfDecodesHaveTheSameLimit) {
+  const std::vector<int32_t> context = {300, 300, 300}, query = {1, 1, 1};
+  const AttentionPlanArgs args{.context_lens = context,
+                               .query_lens = query,
+                               .heads = {4, 2, 64, 64},
+                               .fixed_launches = true,
+                               .most_context_len = 300};
+  AttentionPlanOptions options{
+      .fixed_split = true, .fixed_split_keys = 128, .max_partial_rows = 36};
+  CudaAttentionPlan plan;
+  EXPECT_TRUE(plan.Build(args, options).ok());
+  EXPECT_EQ(plan.num_partial_rows(), 36);
+  options.max_partial_rows = 35;
+  EXPECT_EQ(plan.Build(args, options).message(),
+            "plan: want at most 35 partial rows, got 36 of 3 decodes");
+}
+
+TEST(CudaAttentionPlanTest, DecodesHaveRoomForSequencesWhoseLongestIsUnknown) {
+  const std::vector<int32_t> context = {700}, query = {1};
+  CudaAttentionPlan plan;
+  ASSERT_TRUE(plan.Build({.context_lens = context,
+                          .query_lens = query,
+                          .heads = {4, 1, 64, 64},
+                          .fixed_launches = true},
+                         {.fixed_split = true, .fixed_split_keys = 128})
+                  .ok());
+  EXPECT_EQ(plan.decodes()->most_items, 8);  // the next power of two after 6 pieces
+  EXPECT_EQ(plan.num_partial_rows(), 4 * 8);
+}
+
 TEST(CudaAttentionPlanTest, RangesAreAtLeastTheShortestAndNoLongerThanASequence) {
   const auto plan_of = [](const std::vector<int32_t>& context) {
     const std::vector<int32_t> query(context.size(), 1);

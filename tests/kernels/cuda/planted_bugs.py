@@ -520,6 +520,8 @@ EQUIVALENT = [
     (("prefill_fetch", "becomes", "block_size < Shape::kKeys"), "a block as long as a tile"),
     (("attention_plan", "becomes '>='", "args.query_lens[seq] * group > std::numeric_limits"),
      "refuses 2^31 - 129 rows, one fewer than it may: a gigabyte of plan, which no test builds"),
+    (("attention_plan", "becomes '>='", "'num_items > std::numeric_limits"),
+     "refuses 2^31 - 1 items, one fewer than it may, of over a million sequences"),
     (("plan_decodes", "becomes '>'", "i * range >= total"), "the place after the last tile follows the last item"),
     (("plan_decodes", "std::min is its first", "first_cut + (piece - 1) * step, count"),
      "no piece reads past the last key"),
