@@ -73,6 +73,10 @@ def source_hash(name: str) -> str:
     return code_key(KERNELS[name].sources, ROOT, left_out=LEFT_OUT)[:12]
 
 
+def hashes() -> dict[str, str]:
+    return {name: source_hash(name) for name in KERNELS}
+
+
 def last_of(lines: list[dict], types: tuple, *keys: str) -> list[dict]:
     """Returns the lines of these types. Of several lines that agree in `keys`, keeps only the last, at the place of the
     first."""
@@ -181,16 +185,18 @@ def rows_of(document: str) -> dict[str, tuple[str, str]]:
 
 
 def renewed_rows(old: dict[str, tuple[str, str]], lines: list[dict]) -> list[list[str]]:
-    """Returns a row for each kernel: from the run in `lines` if it ran the kernel, else the old row. An old row is marked
-    if the kernel has changed."""
+    """Returns a row for each kernel: from the run in `lines` if it ran the kernel, else the old row. A row is marked if
+    the kernel is not the code here."""
     seen = seen_rows(lines)
+    machines = last_of(lines, ("machine",))
+    ran = machines[-1].get("code", {}) if machines else {}
     rows = []
     for name in KERNELS:
         now = source_hash(name)
         code, last = old.get(name, (now, NEVER))
-        if name in seen:
-            code, last = now, seen[name]
-        elif last == NEVER:
+        if name in seen and name in ran:
+            code, last = ran[name], seen[name]
+        if last == NEVER:
             code = now
         else:
             last = last.removesuffix(CHANGED) + (CHANGED if code != now else "")

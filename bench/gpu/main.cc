@@ -25,6 +25,7 @@ constexpr char kUsage[] =
     "Times the CUDA kernels and prints, for each case, the median, the time predicted before, and\n"
     "the share of what the memory and the GEMMs of the same run allow. Without CUDA in the build\n"
     "it runs under the emulator, tiny cases only, and its times say nothing.\n"
+    "  --filter TEXT  only cases whose name contains it\n"
     "  --seconds N  no new case after so many; what is left out is listed\n"
     "  --json FILE  appends a line of JSON for each case\n"
     "  --predict    every attention case and its prediction for an H200; needs no GPU\n"

@@ -2,6 +2,7 @@
 
 // Measures times for the GPU benchmark, and makes its rows.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,10 @@ struct Row {
   std::vector<double> seconds;
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // the suite's own fields
 };
+
+// A function that receives each row as soon as the row is complete.
+using Emit = std::function<void(const Row&)>;
+
 // Returns true if `status` means that a case was skipped: there was too little memory or time, or
 // there was nothing to measure. Any other error is a failure.
 bool LeftOut(const absl::Status& status);

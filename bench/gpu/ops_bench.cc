@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "base/math.h"
@@ -157,11 +158,14 @@ class Arena {
 // Collects variants of one op, with the arena's status and the prediction in their rows.
 class OpVariants {
  public:
-  OpVariants(const Arena& arena, const Ceilings& ceilings, std::string suite)
-      : arena_(arena), ceilings_(ceilings), suite_(std::move(suite)) {}
+  OpVariants(const Arena& arena, const Ceilings& ceilings, std::string suite,
+             const std::string& filter)
+      : arena_(arena), ceilings_(ceilings), suite_(std::move(suite)), filter_(filter) {}
 
+  // Leaves out a case whose name does not contain the filter.
   void Add(std::string name, Work work, std::function<absl::Status()> enqueue,
            const Expectation& expectation = {}) {
+    if (!absl::StrContains(name, filter_)) return;
     variants_.push_back({{.suite = suite_,
                           .name = std::move(name),
                           .status = arena_.status(),
@@ -176,6 +180,7 @@ class OpVariants {
   const Arena& arena_;
   const Ceilings& ceilings_;
   const std::string suite_;
+  const std::string& filter_;
   std::vector<Variant> variants_;
 };
 
@@ -271,19 +276,17 @@ void AddCopyBlocks(Device& device, const ModelShape& shape, Arena& arena, OpVari
   }
 }
 
-std::vector<Row> RunEach(Device& device, Stopwatch& stopwatch, const Ceilings& ceilings, Size size,
-                         const std::string& suite, std::initializer_list<AddVariants> ops) {
-  const ModelShape shape = ShapeFor(size);
-  std::vector<Row> rows;
+void RunEach(const OpsRun& run, const std::string& suite, std::initializer_list<AddVariants> ops) {
+  const ModelShape shape = ShapeFor(run.size);
   for (const AddVariants add : ops) {
-    Arena arena(device);
-    OpVariants variants(arena, ceilings, suite);
-    add(device, shape, arena, variants);
-    std::vector<Row> measured = MeasureInTurn(device, stopwatch, variants.Take());
-    rows.insert(rows.end(), std::make_move_iterator(measured.begin()),
-                std::make_move_iterator(measured.end()));
+    if (const absl::Status status = run.may_go_on(); !status.ok()) {
+      return run.emit({.suite = suite, .name = suite, .status = status});
+    }
+    Arena arena(run.device);
+    OpVariants variants(arena, run.ceilings, suite, run.filter);
+    add(run.device, shape, arena, variants);
+    for (const Row& row : MeasureInTurn(run.device, run.stopwatch, variants.Take())) run.emit(row);
   }
-  return rows;
 }
 
 struct Product {
@@ -445,34 +448,32 @@ void AddPackedMixtures(Device& device, const ModelShape& shape, Arena& arena,
 
 }  // namespace
 
-std::vector<Row> RunOps(Device& device, Stopwatch& stopwatch, const Ceilings& ceilings, Size size) {
-  return RunEach(device, stopwatch, ceilings, size, "ops",
-                 {&AddNorm, &AddQkvPost, &AddEmbed, &AddGatherRows, &AddArgmax, &AddCopyBlocks});
+void RunOps(const OpsRun& run) {
+  RunEach(run, "ops",
+          {&AddNorm, &AddQkvPost, &AddEmbed, &AddGatherRows, &AddArgmax, &AddCopyBlocks});
 }
 
-std::vector<Row> RunLinear(Device& device, Stopwatch& stopwatch, const Ceilings& ceilings,
-                           Size size) {
-  return RunEach(
-      device, stopwatch, ceilings, size, "linear",
-      {[](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
-         AddLinear(d, s, a, v, {"qkv", s.qkv(), s.hidden, Activation::kNone, false});
-       },
-       [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
-         AddLinear(d, s, a, v,
-                   {"out", s.hidden, s.num_heads * s.head_dim, Activation::kNone, true});
-       },
-       [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
-         AddLinear(d, s, a, v,
-                   {"gate_up", 2 * s.intermediate, s.hidden, Activation::kSiluMul, false});
-       },
-       [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
-         AddLinear(d, s, a, v, {"down", s.hidden, s.intermediate, Activation::kNone, true});
-       },
-       &AddPackedLinear<WeightType::kQ4_K>, &AddPackedLinear<WeightType::kQ6_K>,
-       &AddPackedLinear<WeightType::kQ8_0>, &AddPackedLinear<WeightType::kQ4_0>,
-       &AddPackedLinear<WeightType::kQ5_K>, &AddPackedLinear<WeightType::kF8E4M3Scaled>,
-       &AddFp8Linear<GemmScales::kRows>, &AddFp8Linear<GemmScales::kBlocks>,
-       &AddPackedMixtures<WeightType::kQ4_K>, &AddPackedMixtures<WeightType::kQ8_0>});
+void RunLinear(const OpsRun& run) {
+  RunEach(run, "linear",
+          {[](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
+             AddLinear(d, s, a, v, {"qkv", s.qkv(), s.hidden, Activation::kNone, false});
+           },
+           [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
+             AddLinear(d, s, a, v,
+                       {"out", s.hidden, s.num_heads * s.head_dim, Activation::kNone, true});
+           },
+           [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
+             AddLinear(d, s, a, v,
+                       {"gate_up", 2 * s.intermediate, s.hidden, Activation::kSiluMul, false});
+           },
+           [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
+             AddLinear(d, s, a, v, {"down", s.hidden, s.intermediate, Activation::kNone, true});
+           },
+           &AddPackedLinear<WeightType::kQ4_K>, &AddPackedLinear<WeightType::kQ6_K>,
+           &AddPackedLinear<WeightType::kQ8_0>, &AddPackedLinear<WeightType::kQ4_0>,
+           &AddPackedLinear<WeightType::kQ5_K>, &AddPackedLinear<WeightType::kF8E4M3Scaled>,
+           &AddFp8Linear<GemmScales::kRows>, &AddFp8Linear<GemmScales::kBlocks>,
+           &AddPackedMixtures<WeightType::kQ4_K>, &AddPackedMixtures<WeightType::kQ8_0>});
 }
 
 }  // namespace quire::bench

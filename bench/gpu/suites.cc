@@ -127,14 +127,15 @@ absl::Status RunSuites(Device& device, const BenchOptions& options, const Emit& 
     Row row = {.suite = "merge", .name = Name(c), .status = deadline.Check()};
     emit(row.status.ok() ? attention.RunMerge(c) : row);
   }
-  const auto run = [&](const std::string& suite, auto run_all) {
-    if (!Contains(options.suites, suite)) return;
-    const absl::Status time = deadline.Check();
-    if (!time.ok()) return emit({.suite = suite, .name = suite, .status = time});
-    for (const Row& row : run_all(device, *stopwatch, ceilings, options.size)) emit(row);
-  };
-  run("ops", &RunOps);
-  run("linear", &RunLinear);
+  const OpsRun ops = {.device = device,
+                      .stopwatch = *stopwatch,
+                      .ceilings = ceilings,
+                      .size = options.size,
+                      .filter = options.filter,
+                      .emit = emit,
+                      .may_go_on = [&] { return deadline.Check(); }};
+  if (Contains(options.suites, "ops")) RunOps(ops);
+  if (Contains(options.suites, "linear")) RunLinear(ops);
   return absl::OkStatus();
 }
 

@@ -3,7 +3,6 @@
 // The whole benchmark: the suites that run on a device, their order, and the limit on their total
 // time.
 
-#include <functional>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -22,13 +21,10 @@ inline const std::vector<std::string> kAllSuites = {"decode", "ragged",  "shared
 struct BenchOptions {
   Size size = Size::kFull;
   std::vector<std::string> suites = kAllSuites;
-  std::string filter;  // only attention cases whose name contains this
+  std::string filter;  // only cases whose name contains this
   double seconds = 0;  // no group begins after this time; 0: no limit
   MeasureOptions measure;
 };
-
-// A function that receives each row as soon as the row is complete.
-using Emit = std::function<void(const Row&)>;
 
 // Returns InvalidArgument if a suite does not exist.
 absl::Status Validate(const BenchOptions& options);

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,16 +37,50 @@ class BoundTest(unittest.TestCase):
             self.assertEqual(engine.ceilings(path), (4e12, 7e14))
 
 
+class AgreeTest(unittest.TestCase):
+    def test_answers_may_part_where_two_tokens_are_nearly_as_likely(self):
+        def answer(*tokens):
+            return [{"chosen": {"token_id": token}, "top": [{"token_id": id, "logprob": logprob} for id, logprob in
+                                                          ((7, -1.0), (8, -1.003), (9, -2.0))]} for token in tokens]
+        bound = 0.001
+        self.assertTrue(engine.agree(answer(7, 7), answer(7, 7), bound))
+        self.assertFalse(engine.agree(answer(7, 7), answer(7), bound))
+        self.assertTrue(engine.agree(answer(7, 7), answer(8, 9), bound))
+        self.assertFalse(engine.agree(answer(7, 7), answer(9, 7), bound))
+        self.assertFalse(engine.agree(answer(7, 7), answer(6, 7), bound))
+        self.assertFalse(engine.agree(answer(7, 7), answer(8, 7), bound / 2))
+
+    def test_the_bound_is_that_of_roundings(self):
+        self.assertTrue(0 < engine.logit_bound() < 0.01)
+
+
 class EngineTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def run_engine(self, *arguments):
-        return subprocess.run([sys.executable, str(ROOT / "bench/gpu/engine.py"), "--bin", str(BIN), "--json",
-                               str(self.folder / "results.jsonl"), "--work", str(self.folder), "--backend", "cpu", "--size",
-                               "tiny", "--soak_seconds", "2", *arguments], capture_output=True, text=True)
+    def command(self, *arguments, bin=BIN):
+        return [sys.executable, str(ROOT / "bench/gpu/engine.py"), "--bin", str(bin), "--json",
+                str(self.folder / "results.jsonl"), "--work", str(self.folder), "--backend", "cpu", "--size", "tiny",
+                "--soak_seconds", "2", *arguments]
+
+    def run_engine(self, *arguments, bin=BIN, path=os.environ["PATH"]):
+        return subprocess.run(self.command(*arguments, bin=bin), capture_output=True, text=True,
+                              env=os.environ | {"PATH": path})
+
+    def script(self, path, text):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("#!/bin/bash\n" + text)
+        path.chmod(0o755)
+
+    def programs(self, client="exec {bin}/quire \"$@\"\n"):
+        """A folder with a server that leaves its process id in the file `pid`, and this client."""
+        bin = self.folder / "bin"
+        self.script(bin / "quire-server", f'echo $$ >{self.folder}/pid\nexec {BIN}/quire-server "$@"\n')
+        self.script(bin / "quire", client.format(bin=BIN, folder=self.folder))
+        os.symlink(BIN / "quire-random-model", bin / "quire-random-model")
+        return bin
 
     def lines(self):
         return [json.loads(line) for line in (self.folder / "results.jsonl").read_text().splitlines()]
@@ -69,7 +104,7 @@ class EngineTest(unittest.TestCase):
         self.assertIn("### A whole server", said)
         self.assertIn("- the CPU's greedy tokens in f32: met; 4 of 4 answers.", said)
         self.assertIn("- a bf16 step of 64 streams at 85 % of its bound: not measured.", said)
-        self.assertRegex(said, r"\| q4_k \| forks 4x64 \| [0-9.]+ \| 0.00 \| \d+ % \| \d+ \| - \|")
+        self.assertRegex(said, r"\| q4_k \| forks 4x64 \| [0-9.]+ \| - \| 0.00 \| \d+ % \| \d+ \| - \|")
 
     def test_a_server_that_does_not_start_is_told(self):
         run = self.run_engine("--backend", "tpu", "--only", "bf16")
@@ -77,6 +112,43 @@ class EngineTest(unittest.TestCase):
         (line,) = self.lines()
         self.assertEqual(line["type"], "engine_failed")
         self.assertIn("backend: want auto, cpu, cuda or cuda:n, got tpu", line["reason"])
+
+    def test_after_a_case_that_fails_the_next_has_a_new_server(self):
+        bin = self.programs("""
+if [[ "$*" == *"--concurrency 1"* && ! -e {folder}/died ]]; then
+  touch {folder}/died
+  kill -9 "$(cat {folder}/pid)"
+  exit 1
+fi
+exec {bin}/quire "$@"
+""")
+        self.assertEqual(self.run_engine("--only", "bf16", bin=bin).returncode, 1)
+        self.assertEqual([(line["type"], line["case"]) for line in self.lines()][:3],
+                         [("engine", "start"), ("engine_failed", "decode 1"), ("engine", "decode 4")])
+        self.assertEqual(len(self.lines()), 7)
+
+    def test_cases_of_an_earlier_run_are_left_out_where_that_is_asked(self):
+        self.assertEqual(self.run_engine("--only", "bf16").returncode, 0)
+        path = self.folder / "results.jsonl"
+        path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "prompt 64\"" not in line))
+        self.assertEqual(self.run_engine("--only", "bf16", "--resume").returncode, 0)
+        self.assertEqual([line["case"] for line in self.lines()][-2:], ["forks 4x64", "prompt 64"])
+
+    def test_its_end_is_the_servers(self):
+        run = subprocess.Popen(self.command("--only", "bf16", bin=self.programs()), stdout=subprocess.PIPE, text=True)
+        while '"start"' not in run.stdout.readline():
+            self.assertIsNone(run.poll())
+        run.send_signal(signal.SIGTERM)
+        run.communicate(timeout=30)
+        self.assertEqual(run.returncode, 128 + signal.SIGTERM)
+        self.assertFalse(pathlib.Path("/proc", (self.folder / "pid").read_text().strip()).exists())
+
+    def test_the_server_alone_is_asked_to_end(self):
+        self.script(self.folder / "tools/compute-sanitizer", """trap 'exit 77' TERM
+"${@:5}"
+""")
+        run = self.run_engine("--only", "soak", path=f"{self.folder}/tools:{os.environ['PATH']}")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
     def test_without_time_the_cases_are_listed(self):
         self.assertEqual(self.run_engine("--seconds", "0", "--only", "bf16").returncode, 1)

@@ -14,7 +14,8 @@ import ledger
 import report
 
 DEVICE = {"type": "device", "name": "NVIDIA H200", "gpu": True}
-MACHINE = {"type": "machine", "date": "2030-01-02", "gpu": "NVIDIA H200", "driver": "600.1", "commit": "abc1234"}
+MACHINE = {"type": "machine", "date": "2030-01-02", "gpu": "NVIDIA H200", "driver": "600.1", "commit": "abc1234",
+           "code": ledger.hashes()}
 SEEN = "2030-01-02, NVIDIA H200: 3 tests passed; not under compute-sanitizer"
 
 
@@ -138,6 +139,18 @@ class TableTest(unittest.TestCase):
         back = document(norm=(ledger.source_hash("norm"), SEEN + ledger.CHANGED))
         self.assertEqual(ledger.rows_of(ledger.renew(back, []))["norm"][1], SEEN)
         self.assertEqual(ledger.rows_of(ledger.renew(stale, run_of()))["norm"], (ledger.source_hash("norm"), SEEN))
+
+    def test_a_run_of_older_code_is_marked(self):
+        old = "0" * 12
+        machine = MACHINE | {"code": MACHINE["code"] | {"norm": old}}
+        rows = ledger.rows_of(ledger.renew(document(), run_of(more=[machine])))
+        self.assertEqual(rows["norm"], (old, SEEN + ledger.CHANGED))
+        self.assertEqual(rows["argmax"], (ledger.source_hash("argmax"), SEEN))
+
+    def test_a_run_that_does_not_say_which_code_it_had_counts_for_nothing(self):
+        machine = {key: value for key, value in MACHINE.items() if key != "code"}
+        rows = ledger.rows_of(ledger.renew(document(), run_of(more=[machine])))
+        self.assertEqual({last for _, last in rows.values()}, {ledger.NEVER})
 
     def test_the_command_fails_where_the_table_hides_a_change(self):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:

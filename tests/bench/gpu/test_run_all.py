@@ -4,6 +4,7 @@ the benchmark is this build's own."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -11,6 +12,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BENCH = os.environ["QUIRE_GPU_BENCH"]
+BUILT = pathlib.Path(os.environ["QUIRE_TESTS"])
 
 NVIDIA_SMI = """#!/bin/bash
 case "$1" in
@@ -41,7 +43,7 @@ case "$0" in *bad_test) exit 1 ;; esac
 """
 TESTS = ["primitives", "hopper_primitives", "tile_product", "device", "paged_attention", "attn_merge", "step_ops",
          "attention_reference", "packed_gemm", "backend", "bad_arguments", "prefill_attention", "shared_keys",
-         "far_keys", "fp8_attention"]
+         "far_keys", "fp8_attention", "moe", "device_sampler", "plan_decodes", "fp8_product"]
 
 
 class RunAllTest(unittest.TestCase):
@@ -97,6 +99,27 @@ esac
         run = self.run_all("--check", gpu=False)
         self.assertEqual(run.returncode, 1)
         self.assertIn("cuda_step_ops_test does not start: no libabsl", run.stdout)
+
+    def test_the_check_finds_a_case_for_compute_sanitizer_that_no_test_has(self):
+        for name in TESTS:
+            self.script(self.build / f"tests/cuda_{name}_test", "#!/bin/bash\necho Suite.; echo '  First'\n")
+        self.script(self.build / "tests/cuda_moe_test", """#!/bin/bash
+case "$*" in *--gtest_filter=*Many*) ;; *) echo "Suite."; echo "  First" ;; esac
+""")
+        run = self.run_all("--check", gpu=False)
+        self.assertEqual(run.returncode, 1)
+        self.assertEqual([line for line in run.stdout.splitlines() if "has no test" in line],
+                         ["cuda_moe_test has no test for memcheck: Orders/*ManyChoices*/0",
+                          "cuda_moe_test has no test for racecheck: Orders/CudaMoeTest.ManyChoices*/0"])
+
+    def test_every_case_for_compute_sanitizer_is_a_test_of_this_build(self):
+        script = (ROOT / "bench/gpu/run_all.sh").read_text()
+        cases = re.findall(r'"(?:memcheck|racecheck|synccheck) (cuda_\w+_test) ([^"]+)"', script)
+        self.assertGreater(len(cases), 20)
+        for name, cases_of in set(cases):
+            listed = subprocess.run([str(BUILT / name), "--gtest_list_tests", f"--gtest_filter={cases_of}"],
+                                    capture_output=True, text=True).stdout
+            self.assertRegex(listed, r"(?m)^  \w", (name, cases_of))
 
     def test_a_bundle_goes_where_nothing_else_is(self):
         run = self.run_all("--bundle", str(self.build), gpu=False)
