@@ -49,7 +49,6 @@ std::string_view PositionsDifference(const engine::ModelConfig& a, const engine:
   if (a.learned_positions != b.learned_positions) return "learned positions";
   if (a.alibi_bias_max.has_value() != b.alibi_bias_max.has_value()) return "alibi";
   if (a.alibi_bias_max && !Same(*a.alibi_bias_max, *b.alibi_bias_max)) return "alibi_bias_max";
-  if (a.alibi_is_rounded != b.alibi_is_rounded) return "rounded alibi";
   if (a.ropes.size() != b.ropes.size()) return "rope of layers with a window";
   for (size_t i = 0; i < a.ropes.size(); ++i) {
     const std::string_view name = RopeDifference(a.ropes[i], b.ropes[i]);
@@ -77,6 +76,7 @@ std::string_view LayerDifference(const engine::LayerSpec& a, const engine::Layer
       {x.qk_norm == y.qk_norm, "qk_norm"},
       {x.query_growth == y.query_growth, "scales of queries by position"},
       {Same(x.value_scale, y.value_scale), "attention_value_scale"},
+      {x.alibi_is_rounded == y.alibi_is_rounded, "rounded alibi"},
       {x.sinks == y.sinks, "sinks"},
       {x.cache_scales == y.cache_scales, "scales of an fp8 cache"},
       {f.activation == g.activation, "activation"},

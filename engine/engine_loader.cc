@@ -100,22 +100,25 @@ absl::Status CheckAttentionIsFast(const kernels::Backend& backend, kernels::DTyp
   if (strict) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "strict: want a fast attention kernel for every layer, got none for layer %d, with "
-        "activations in %s, a KV cache in %s, keys of %d and values of %d elements, and "
-        "block_size %d; change --dtype, --kv_dtype or --block_size, or leave out --strict",
+        "activations in %s, a KV cache in %s, keys of %d and values of %d elements, block_size %d, "
+        "and %s; change --dtype, --kv_dtype or --block_size, or leave out --strict",
         slow - model.layers.begin(), std::string(kernels::Name(backend.activation_dtype())),
         std::string(kernels::Name(kv_dtype)), slow->attention.key_dim, slow->attention.value_dim,
-        block_size));
+        block_size, slow->attention.alibi_is_rounded ? "a rounded bias" : "no rounded bias"));
   }
-  base::Log(base::LogLevel::kWarning, "engine",
-            "attention runs on a plain kernel, many times slower: the fast ones want activations "
-            "and KV cache of one dtype, f16 or bf16, and keys and values of a usual head_dim; with "
-            "block-sparse layers, of 128; an fp8 cache, of 64, 128 or 256",
-            {{"activations", kernels::Name(backend.activation_dtype())},
-             {"kv_dtype", kernels::Name(kv_dtype)},
-             {"layer", slow - model.layers.begin()},
-             {"key_dim", slow->attention.key_dim},
-             {"value_dim", slow->attention.value_dim},
-             {"block_size", block_size}});
+  base::Log(
+      base::LogLevel::kWarning, "engine",
+      "attention runs on a plain kernel, many times slower: the fast ones want activations "
+      "and KV cache of one dtype, f16 or bf16, and keys and values of a usual head_dim; with "
+      "block-sparse layers, of 128; an fp8 cache, of 64, 128 or 256; none has Falcon's ALiBi, "
+      "whose bias is rounded",
+      {{"activations", kernels::Name(backend.activation_dtype())},
+       {"kv_dtype", kernels::Name(kv_dtype)},
+       {"layer", slow - model.layers.begin()},
+       {"key_dim", slow->attention.key_dim},
+       {"value_dim", slow->attention.value_dim},
+       {"alibi_is_rounded", slow->attention.alibi_is_rounded},
+       {"block_size", block_size}});
   return absl::OkStatus();
 }
 
@@ -206,7 +209,7 @@ std::string ServedName(const EngineConfig& config, const files::OpenedModel& fil
 // Returns whether attention is to skip distant keys. Logs why not if that is asked for.
 bool SkipsUnderAlibi(const EngineConfig& config, const ModelConfig& model) {
   if (!config.cuda_alibi_skip) return false;
-  if (model.alibi_bias_max && !model.alibi_is_rounded) return true;
+  if (model.alibi_bias_max && !model.layers[0].attention.alibi_is_rounded) return true;
   base::Log(base::LogLevel::kInfo, "engine",
             "cuda_alibi_skip changes nothing: no tensor core kernel of this model has ALiBi",
             {{"architecture", model.architecture}});

@@ -306,7 +306,7 @@ absl::Status Decoder::Attention(const Layer& layer, const kernels::CacheView& kv
                                            .context_lens = device_.context_lens(),
                                            .query_starts = device_.query_starts(),
                                            .alibi_slopes = weights_.alibi_slopes.view,
-                                           .alibi_is_rounded = config_.alibi_is_rounded,
+                                           .alibi_is_rounded = spec.alibi_is_rounded,
                                            .sinks = layer.sinks.view,
                                            .scale = static_cast<float>(AttentionScale(spec)),
                                            .soft_cap = static_cast<float>(spec.soft_cap),

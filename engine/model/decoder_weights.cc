@@ -58,9 +58,10 @@ absl::Status LoadPositions(ParameterLoader& loader, const ModelConfig& config,
                      " positions that the model has, got ", positions));
   }
   if (config.alibi_bias_max) {
-    const auto heads = static_cast<int32_t>(config.layers[0].attention.num_heads);  // in all layers
+    const AttentionSpec& attention = config.layers[0].attention;  // all layers are alike
+    const auto heads = static_cast<int32_t>(attention.num_heads);
     std::vector<float> slopes = kernels::AlibiSlopes(heads, *config.alibi_bias_max);
-    if (config.alibi_is_rounded) {
+    if (attention.alibi_is_rounded) {
       for (float& slope : slopes) slope = kernels::Bf16ToF32(kernels::F32ToBf16(slope));
     }
     const RowRange own = ShareOf(rank, heads);

@@ -24,7 +24,8 @@ double AttentionScale(const AttentionSpec& attention) {
 kernels::AttentionPlanKey AttentionSpec::plan_key() const {
   return {.heads = {static_cast<int32_t>(num_heads), static_cast<int32_t>(num_kv_heads),
                     static_cast<int32_t>(key_dim), static_cast<int32_t>(value_dim)},
-          .pattern = pattern};
+          .pattern = pattern,
+          .alibi_is_rounded = alibi_is_rounded};
 }
 
 bool HeadsAreAlike(const ModelConfig& config) {

@@ -81,7 +81,10 @@ struct AttentionSpec {
   QkNormScope qk_norm = QkNormScope::kNone;
   QueryGrowth query_growth;
   double value_scale = 1.0;  // factor of values
-  bool sinks = false;        // each head has a learned logit, without key or value, in its softmax
+  // True if ALiBi is computed as in Falcon's published code. The bias of ALiBi is then added before
+  // the scores are scaled, and slopes and products are rounded to bfloat16. See PagedAttentionArgs.
+  bool alibi_is_rounded = false;
+  bool sinks = false;  // each head has a learned logit, without key or value, in its softmax
   // The scales of an fp8 cache, which ReadCacheScales finds in Hugging Face directories.
   kernels::CacheScales cache_scales;
 
@@ -166,9 +169,6 @@ struct ModelConfig {
   // The smallest slope of ALiBi is 2^-alibi_bias_max (see kernels/alibi_slopes.h). Absent: the
   // model has no ALiBi, and positions are rotary or learned.
   std::optional<double> alibi_bias_max;
-  // True if ALiBi is computed as in Falcon's published code. The bias of ALiBi is then added before
-  // the scores are scaled, and slopes and products are rounded to bfloat16. See PagedAttentionArgs.
-  bool alibi_is_rounded = false;
   // The rotations of queries and keys, indexed by AttentionSpec::rope. All have the same layout.
   // Empty: the model has ALiBi or learned positions.
   std::vector<RopeConfig> ropes;

@@ -21,10 +21,9 @@ using kernels::DType;
 using kernels::TensorView;
 
 // Returns the least of Backend::LeastSavedKeys over the layers of group 0 that share keys. A plain
-// kernel shares none, and only a plain one rounds the ALiBi bias.
+// kernel shares none.
 int64_t LeastSavedKeys(const kernels::Backend& backend, const Model& model, const KvCache& cache) {
   int64_t least = 0;
-  if (model.config().alibi_is_rounded) return least;
   for (const int64_t layer : cache.groups()[0].layers) {
     const kernels::AttentionPlanKey key = model.config().layers[layer].attention.plan_key();
     if (!backend.HasFastAttention(cache.shape().dtype, key, cache.shape().block_size)) continue;

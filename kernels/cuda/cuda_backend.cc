@@ -245,8 +245,7 @@ absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& 
 absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   const DType dtype = args.query.dtype();
-  // Only one model family has a rounded ALiBi bias, so only the plain kernel supports it.
-  if (PagedAttentionOp::Supports(dtype, args.key()) && !args.alibi_is_rounded &&
+  if (PagedAttentionOp::Supports(dtype, args.key()) &&
       PagedAttentionOp::SupportsCache(dtype, args.kv_cache.dtype(), args.key(),
                                       args.kv_cache.block_size())) {
     return attention_.Run(args);

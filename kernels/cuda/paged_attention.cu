@@ -79,7 +79,7 @@ absl::Status PagedAttentionOp::Check(const Device& device, PrefillAttention pref
 
 bool PagedAttentionOp::Supports(DType dtype, const AttentionPlanKey& layer) {
   return (dtype == DType::kBF16 || dtype == DType::kF16) &&
-         layer.heads.key_dim == layer.heads.value_dim &&
+         layer.heads.key_dim == layer.heads.value_dim && !layer.alibi_is_rounded &&
          Find<Bf16>(layer.heads.key_dim, layer.pattern) != nullptr;
 }
 
@@ -280,12 +280,10 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
                    absl::StrCat(device_.info().compute_capability));
   }
   if (!Supports(args.query.dtype(), args.key())) {
-    return WantGot("query", "a dtype, head_dim and pattern with a tensor core kernel",
-                   absl::StrCat(args.query.ToString(), ", values of ", args.out.dim(2), ", ",
-                                ToString(args.pattern)));
-  }
-  if (args.alibi_is_rounded) {
-    return WantGot("alibi_is_rounded", "false on tensor cores", "true");
+    return WantGot(
+        "query", "a dtype, head_dim, pattern and bias with a tensor core kernel",
+        absl::StrCat(args.query.ToString(), ", values of ", args.out.dim(2), ", ",
+                     ToString(args.pattern), args.alibi_is_rounded ? ", a rounded bias" : ""));
   }
   if (!SupportsCache(args.query.dtype(), args.kv_cache.dtype(), args.key(),
                      args.kv_cache.block_size())) {

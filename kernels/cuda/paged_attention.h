@@ -35,7 +35,8 @@ class PagedAttentionOp {
   static absl::Status Check(const Device& device, PrefillAttention prefill);
 
   // Returns true if there is a kernel for this layer, with query and cache in `dtype`. All kernels
-  // need keys and values of equal length.
+  // need keys and values of equal length. Only one model family has a rounded ALiBi bias, so none
+  // has that.
   static bool Supports(DType dtype, const AttentionPlanKey& layer);
   // Returns true if, in addition, decodes of the layer can read shared keys once.
   static bool SharesKeys(DType dtype, const AttentionPlanKey& layer) {

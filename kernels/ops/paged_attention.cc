@@ -159,20 +159,19 @@ void AttentionPlan::SetStep(const AttentionPlanArgs& args) {
   context_lens_.assign(args.context_lens.begin(), args.context_lens.end());
   num_tokens_ = 0;
   for (const int32_t query_len : query_lens_) num_tokens_ += query_len;
-  heads_ = args.heads;
-  pattern_ = args.pattern;
+  key_ = args.key();
 }
 
 absl::Status AttentionPlan::CheckMatches(const PagedAttentionArgs& args) const {
-  if (AttentionPlanKey{heads_, pattern_} != args.key() || num_seqs() != args.block_table.dim(0) ||
+  if (key_ != args.key() || num_seqs() != args.block_table.dim(0) ||
       num_tokens_ != args.query.dim(0)) {
     return WantGot("plan",
                    absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
                                 args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(),
                                 ", ", ToString(args.pattern)),
                    absl::StrCat(num_seqs(), " sequences of ", num_tokens_, " tokens, heads ",
-                                num_heads(), "/", num_kv_heads(), " of ", heads_.key_dim, "/",
-                                value_dim(), ", ", ToString(pattern_)));
+                                num_heads(), "/", num_kv_heads(), " of ", key_.heads.key_dim, "/",
+                                value_dim(), ", ", ToString(pattern())));
   }
   const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.block_size();
   for (int64_t seq = 0; seq < num_seqs(); ++seq) {

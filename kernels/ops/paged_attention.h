@@ -55,10 +55,12 @@ struct AttentionHeads {
   auto operator<=>(const AttentionHeads&) const = default;
 };
 
-// The properties of a layer on which a plan depends. Layers with equal keys share plans.
+// The properties of a layer on which its kernel and its plan depend. Layers with equal keys share
+// plans.
 struct AttentionPlanKey {
   AttentionHeads heads;
-  AttentionPattern pattern;  // as in PagedAttentionArgs
+  AttentionPattern pattern;       // as in PagedAttentionArgs
+  bool alibi_is_rounded = false;  // as in PagedAttentionArgs
   auto operator<=>(const AttentionPlanKey&) const = default;
 };
 
@@ -77,6 +79,7 @@ struct AttentionPlanArgs {
   std::span<const int32_t> query_lens;    // [num_seqs]
   AttentionHeads heads;
   AttentionPattern pattern;         // as in PagedAttentionArgs
+  bool alibi_is_rounded = false;    // as in PagedAttentionArgs
   DType cache_dtype = DType::kF16;  // of the KV cache; only its size matters
   // If true, plans with equal launch keys (Backend::AppendLaunchKey) have equal kernel launches,
   // and every query_len must be 1.
@@ -92,7 +95,9 @@ struct AttentionPlanArgs {
   std::span<const int32_t> shared_seqs;
   std::span<const SharedKeys> shared_keys;
 
-  AttentionPlanKey key() const { return {.heads = heads, .pattern = pattern}; }
+  AttentionPlanKey key() const {
+    return {.heads = heads, .pattern = pattern, .alibi_is_rounded = alibi_is_rounded};
+  }
 };
 
 // Returns InvalidArgument if num_heads is not a multiple of num_kv_heads, if a query_len exceeds
@@ -122,7 +127,8 @@ struct PagedAttentionArgs {
                       .num_kv_heads = static_cast<int32_t>(kv_cache.num_kv_heads()),
                       .key_dim = static_cast<int32_t>(query.dim(2)),
                       .value_dim = static_cast<int32_t>(kv_cache.value_dim())},
-            .pattern = pattern};
+            .pattern = pattern,
+            .alibi_is_rounded = alibi_is_rounded};
   }
 };
 absl::Status Validate(const PagedAttentionArgs& args);
@@ -141,11 +147,11 @@ class AttentionPlan {
   int64_t num_tokens() const { return num_tokens_; }
   int32_t query_len(int64_t seq) const { return query_lens_[static_cast<size_t>(seq)]; }
   int32_t context_len(int64_t seq) const { return context_lens_[static_cast<size_t>(seq)]; }
-  int32_t num_heads() const { return heads_.num_heads; }
-  int32_t num_kv_heads() const { return heads_.num_kv_heads; }
+  int32_t num_heads() const { return key_.heads.num_heads; }
+  int32_t num_kv_heads() const { return key_.heads.num_kv_heads; }
   int32_t group() const { return num_heads() / num_kv_heads(); }  // query heads of a KV head
-  int32_t value_dim() const { return heads_.value_dim; }
-  const AttentionPattern& pattern() const { return pattern_; }
+  int32_t value_dim() const { return key_.heads.value_dim; }
+  const AttentionPattern& pattern() const { return key_.pattern; }
 
  protected:
   // Copies `args`, which must be valid.
@@ -154,8 +160,7 @@ class AttentionPlan {
  private:
   std::vector<int32_t> query_lens_, context_lens_;
   int64_t num_tokens_ = 0;
-  AttentionHeads heads_;
-  AttentionPattern pattern_;
+  AttentionPlanKey key_;
 };
 
 }  // namespace quire::kernels

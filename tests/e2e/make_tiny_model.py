@@ -69,6 +69,23 @@ def tokenizer() -> dict:
     }
 
 
+def falcon_tensors(vocab_size: int):
+    """As tensors()."""
+    hidden = HIDDEN**-0.5
+    yield "transformer.word_embeddings.weight", (vocab_size, HIDDEN), hidden
+    for layer in range(LAYERS):
+        prefix = f"transformer.h.{layer}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            yield prefix + norm + ".weight", (HIDDEN,), None
+            yield prefix + norm + ".bias", (HIDDEN,), 0.0
+        yield prefix + "self_attention.query_key_value.weight", (3 * HIDDEN, HIDDEN), hidden
+        yield prefix + "self_attention.dense.weight", (HIDDEN, HIDDEN), hidden
+        yield prefix + "mlp.dense_h_to_4h.weight", (4 * HIDDEN, HIDDEN), hidden
+        yield prefix + "mlp.dense_4h_to_h.weight", (HIDDEN, 4 * HIDDEN), (4 * HIDDEN)**-0.5
+    yield "transformer.ln_f.weight", (HIDDEN,), None
+    yield "transformer.ln_f.bias", (HIDDEN,), 0.0
+
+
 def tensors(vocab_size: int, head_dim: int):
     """(name, shape, deviation): an input of unit variance gives an output of unit variance."""
     hidden = HIDDEN**-0.5
@@ -98,7 +115,7 @@ def packed(values: list[float], dtype: str) -> bytes:
     return struct.pack(f"<{len(values)}H", *((b + 0x7fff + (b >> 16 & 1)) >> 16 for b in bits))
 
 
-def safetensors(vocab_size: int, dtype: str) -> bytes:
+def safetensors(all_tensors, dtype: str) -> bytes:
     generator = random.Random(1)
     header, data = {}, bytearray()
 
@@ -107,7 +124,7 @@ def safetensors(vocab_size: int, dtype: str) -> bytes:
         data.extend(content)
         header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [begin, len(data)]}
 
-    for name, shape, deviation in tensors(vocab_size, HEAD_DIMS[dtype]):
+    for name, shape, deviation in all_tensors:
         count = shape[0] * (shape[1] if len(shape) == 2 else 1)
         if dtype == "float8" and "layers" in name and len(shape) == 2:
             # Numbers of codes below 0x7f, which is NaN, have a root mean square of 100.
@@ -120,6 +137,19 @@ def safetensors(vocab_size: int, dtype: str) -> bytes:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + bytes(data)
+
+
+def write_falcon(folder: pathlib.Path) -> None:
+    """Writes a Falcon in bfloat16 with the tokenizer of write(). Its one head has 64 elements and a rounded ALiBi bias."""
+    write(folder)
+    config = json.loads((folder / "config.json").read_text())
+    falcon = {"architectures": ["FalconForCausalLM"], "model_type": "falcon", "hidden_size": HIDDEN,
+              "num_hidden_layers": LAYERS, "num_attention_heads": 1, "layer_norm_epsilon": 1e-5, "bias": False,
+              "alibi": True, "multi_query": False, "parallel_attn": False, "new_decoder_architecture": False,
+              "torch_dtype": "bfloat16"}
+    falcon |= {key: config[key] for key in ("vocab_size", "max_position_embeddings", "bos_token_id", "eos_token_id")}
+    (folder / "config.json").write_text(json.dumps(falcon))
+    (folder / "model.safetensors").write_bytes(safetensors(falcon_tensors(falcon["vocab_size"]), "bfloat16"))
 
 
 def write(folder: pathlib.Path, dtype: str = "float32") -> None:
@@ -144,7 +174,7 @@ def write(folder: pathlib.Path, dtype: str = "float32") -> None:
                         ("generation_config.json", {"bos_token_id": ids[BOS],
                                                     "eos_token_id": [ids[EOS], ids[IM_END]]})]:
         (folder / name).write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
-    (folder / "model.safetensors").write_bytes(safetensors(len(ids), dtype))
+    (folder / "model.safetensors").write_bytes(safetensors(tensors(len(ids), HEAD_DIMS[dtype]), dtype))
 
 
 if __name__ == "__main__":

@@ -86,6 +86,22 @@ class BackendTest(unittest.TestCase):
         server = Server("--backend", "cuda-emulated", "--strict", model=harness.SCRATCH / "strict").ready()
         server.stop()
 
+    def test_a_rounded_alibi_bias_is_not_silently_slow(self):
+        """Falcon's attention runs on the plain kernel, whatever the dtypes."""
+        falcon = harness.SCRATCH / "falcon"
+        make_tiny_model.write_falcon(falcon)
+        server = Server("--backend", "cuda-emulated", model=falcon).ready()
+        self.addCleanup(server.stop)
+        client = Client(server.address)
+        self.addCleanup(client.close)
+        self.assertEqual(client.generate("the thing", max_tokens=2, ignore_eos=True).usage.completion_tokens, 2)
+        self.assertIn(SLOW, server.log())
+        self.assertRegex(server.log(), 'activations="bf16" kv_dtype="bf16" layer=0 .*alibi_is_rounded=1')
+        server = Server("--backend", "cuda-emulated", "--strict", model=falcon)
+        self.assertEqual(server.wait(), 1)
+        self.assertIn("got none for layer 0", server.log())
+        self.assertIn("a rounded bias", server.log())
+
     def test_the_type_of_activations(self):
         for backend, dtype, says in (("cpu", "bf16", 'dtype: want auto or f32, in which the CPU computes, got "bf16"'),
                                      ("auto", "f16", 'dtype: want auto or f32, in which this backend computes, got "f16"')):

@@ -109,6 +109,7 @@ TEST(AttentionFoldTest, SharedKeysReadOnceGiveTheSameBits) {
     HeadShape shape;
     bool alibi = false, sinks = false;
     float soft_cap = 0.0f;
+    bool alibi_is_rounded = false;
   };
   const Case cases[] = {
       {{.num_heads = 6, .num_kv_heads = 2, .head_dim = 24, .dtype = DType::kF16}},
@@ -117,6 +118,9 @@ TEST(AttentionFoldTest, SharedKeysReadOnceGiveTheSameBits) {
        true,
        true,
        20.0f},
+      {.shape = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 16},
+       .alibi = true,
+       .alibi_is_rounded = true},
       {{.num_heads = 4, .num_kv_heads = 1, .dtype = DType::kF8E4M3, .scales = {0.5f, 2.0f}}},
   };
   for (const std::string& isa : IsaPaths()) {
@@ -140,6 +144,7 @@ TEST(AttentionFoldTest, SharedKeysReadOnceGiveTheSameBits) {
       const Owned<float> sinks = F32({c.shape.num_heads}, Normal(6, c.shape.num_heads));
       PagedAttentionArgs args{.scale = 0.2f, .soft_cap = c.soft_cap};
       if (c.alibi) args.alibi_slopes = slopes.view;
+      args.alibi_is_rounded = c.alibi_is_rounded;
       if (c.sinks) args.sinks = sinks.view;
       std::vector<float> want;
       for (const int threads : {1, 5}) {

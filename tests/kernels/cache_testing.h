@@ -166,6 +166,7 @@ class PoisonedCache {
                    static_cast<int32_t>(shape_.num_kv_heads), static_cast<int32_t>(shape_.head_dim),
                    static_cast<int32_t>(shape_.value_dim())},
          .pattern = args.pattern,
+         .alibi_is_rounded = args.alibi_is_rounded,
          .shared_seqs = shared_seqs,
          .shared_keys = shared_keys});
     EXPECT_TRUE(plan.ok()) << plan.status();

@@ -33,7 +33,7 @@ absl::Status ReadFalconPositions(const HfFields& fields, ModelDraft& draft) {
   RETURN_IF_ERROR(fields.Bool("alibi", false, alibi));
   if (alibi) {
     draft.alibi_bias_max = 8.0;
-    draft.alibi_is_rounded = true;
+    draft.every.attention.alibi_is_rounded = true;
     return absl::OkStatus();
   }
   draft.ropes[0] = {.layout = kernels::RopeLayout::kHalfSplit,

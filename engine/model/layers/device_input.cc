@@ -128,6 +128,7 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
                             .query_lens = step.query_lens,
                             .heads = key.heads,
                             .pattern = key.pattern,
+                            .alibi_is_rounded = key.alibi_is_rounded,
                             .cache_dtype = cache.shape().dtype,
                             .fixed_launches = is_decode,
                             .device_context_lens = context_lens_,

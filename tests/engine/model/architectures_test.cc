@@ -132,7 +132,7 @@ TEST(ArchitecturesTest, ReadsFalcons) {
   ASSERT_TRUE(rw.ok()) << rw.status();
   EXPECT_EQ(rw->layers[0].attention.num_kv_heads, 8);
   EXPECT_EQ(rw->alibi_bias_max, 8.0);
-  EXPECT_TRUE(rw->alibi_is_rounded && rw->layers[0].attention.bias &&
+  EXPECT_TRUE(rw->layers[0].attention.alibi_is_rounded && rw->layers[0].attention.bias &&
               rw->layers[0].feed_forward.bias);
   EXPECT_EQ(rw->layers[0].residual, Residual::kSerial);
   EXPECT_TRUE(rw->ropes.empty() && rw->layers[0].attention.rope == -1);

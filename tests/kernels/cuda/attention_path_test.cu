@@ -178,6 +178,18 @@ TEST(AttentionPathTest, SharedPrefixesHaveTheirOwnNameAndLimitsAndNoFixedSplit) 
             "cuda_shared_prefix: want false with deterministic, got true");
 }
 
+TEST(AttentionPathTest, ARoundedBiasHasNoFastKernelAndSharesNoKeys) {
+  const auto backend =
+      *CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(),
+                         {.activation_dtype = DType::kBF16, .shared_prefix_bytes = 1});
+  AttentionPlanKey layer{.heads = {4, 2, 64, 64}};
+  EXPECT_TRUE(backend->HasFastAttention(DType::kBF16, layer, 16));
+  EXPECT_GT(backend->LeastSavedKeys(DType::kBF16, layer), 0);
+  layer.alibi_is_rounded = true;
+  EXPECT_FALSE(backend->HasFastAttention(DType::kBF16, layer, 16));
+  EXPECT_EQ(backend->LeastSavedKeys(DType::kBF16, layer), 0);
+}
+
 TEST(AttentionPathTest, SkippedKeysHaveTheirOwnNameAndNoFixedSplit) {
   const auto backend_of = [](const CudaBackendOptions& options) {
     return CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(), options);

@@ -214,6 +214,7 @@ kernels::AttentionPlanArgs AttentionBatch::PlanArgs() const {
           .query_lens = query_lens_,
           .heads = {case_.num_heads, case_.num_kv_heads, case_.head_dim, case_.value_dim()},
           .pattern = case_.pattern,
+          .alibi_is_rounded = case_.alibi_is_rounded,
           .cache_dtype = cache_dtype_,
           .shared_seqs = shared_seqs_,
           .shared_keys = shared_keys_};

@@ -142,8 +142,12 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   PagedAttentionArgs bad = args_;
   bad.query = bad.out = View(DType::kF32, {1, 4, 64});
   ExpectError(bad,
-              "query: want a dtype, head_dim and pattern with a tensor core kernel, got f32 [1, 4, "
-              "64], values of 64, all keys");
+              "query: want a dtype, head_dim, pattern and bias with a tensor core kernel, got f32 "
+              "[1, 4, 64], values of 64, all keys");
+  bad = args_;
+  bad.alibi_slopes = View(DType::kF32, {4});
+  bad.alibi_is_rounded = true;
+  ExpectError(bad, "got bf16 [1, 4, 64], values of 64, all keys, a rounded bias");
   bad = args_;
   bad.kv_cache = View(DType::kF16, {8, 2, 2, 16, 64});
   ExpectError(bad,

@@ -59,6 +59,7 @@ PLANTED = [
     ("a rounded bias with the scale of the cache", REFERENCE, "score += p.scale * RoundedToBf16(", "score += p.scale * p.k_scale * RoundedToBf16("),
     ("output without the scale of the cache", REFERENCE, "out[i] * p.v_scale / sum", "out[i] / sum"),
     ("scores without the scale of the cache", ATTENTION_HOST, "->factor * args.kv_cache.scales.k;", "->factor;"),
+    ("a rounded bias on tensor cores", ATTENTION_HOST, "!layer.alibi_is_rounded &&", ""),
     ("output without the scale of the cache", ATTENTION_HOST, "->factor * args.kv_cache.scales.v : 1.0f", "->factor : 1.0f"),
     ("values of the tile whose keys came last", PREFILL, "shared.values[before.index], out", "shared.values[stage.index], out"),
     ("one of eight arrivals missing", PREFILL,
