@@ -105,8 +105,11 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
   return times;
 }
 
-// Runs decodes of every recorded size, and prompts of every size in which a backend prepares its
-// products. So later steps neither record nor prepare, and all memory that they need is allocated.
+// Runs decodes of every recorded size, prompts of every size in which a backend prepares its
+// products, with as many rows of logits as such a step may have, and the other ops of a step. So
+// later steps neither record nor prepare, and all memory that they need is allocated. That includes
+// the code of kernels, which CUDA loads when a kernel is launched first. Loading all code at the
+// start (CUDA_MODULE_LOADING=EAGER) would also load the thousands of kernels of cuBLASLt.
 absl::Status Runner::WarmUpEverySize(int32_t token) {
   if (!backend_.info().records) return absl::OkStatus();
   const auto forward = [&](ModelInput input) -> absl::Status {
@@ -115,9 +118,16 @@ absl::Status Runner::WarmUpEverySize(int32_t token) {
     return backend_.Synchronize();
   };
   const auto run = [&](int64_t num_tokens, int64_t seq_len) {
-    return forward(
-        MakeIdleInput(num_tokens, seq_len, std::min(num_tokens, limits_.max_seqs), token, cache_));
+    return forward(MakeIdleInput(num_tokens, seq_len, std::min(num_tokens, limits_.max_logit_rows),
+                                 token, cache_));
   };
+  ModelInput moving = MakeIdleInput(1, 1, 1, token, cache_);
+  for (size_t group = 0; group < moving.groups.size(); ++group) {
+    if (cache_.groups()[group].num_blocks < 2) continue;
+    moving.groups[group].copies = {{.source = 0, .destination = 1}};
+  }
+  moving.shifts = {{.block = 0, .distance = 0}};
+  RETURN_IF_ERROR(forward(std::move(moving)));
   const bool shares =
       least_saved_keys_ > 0 && limits_.max_model_len > kernels::AttentionPattern::kTileKeys;
   for (int64_t size = 0; size < limits_.max_seqs;) {

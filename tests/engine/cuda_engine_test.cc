@@ -197,18 +197,24 @@ TEST_P(CudaEngineTest, AStepThatGoesOnUploadsLittleAndNeitherAllocatesNorWaits) 
   EXPECT_LE(uploaded_bytes, kSequenceSteps * 64);
 }
 
-TEST_P(CudaEngineTest, AfterItsWarmUpNoStepRecordsOrAllocatesOrMeetsANewProduct) {
+TEST_P(CudaEngineTest, AfterItsWarmUpNoStepRecordsOrAllocatesOrMeetsANewProductOrKernel) {
   deterministic_ = false;
   const auto harness =
       Make({.max_num_seqs = 10, .max_num_batched_tokens = 256, .warms_up_every_size = true});
   const std::set<std::array<int64_t, 3>> products = log_.products;
+  const std::set<const void*> kernels = log_.kernels;
   log_ = {};
   std::vector<GenerateParams> all;
   for (uint32_t i = 0; i < 10; ++i) {
     all.push_back(SampledParams(RandomIds(5 + 11 * i, 300 + i), 4 + static_cast<int32_t>(i), i));
   }
+  for (const uint32_t i : {3, 8}) all[i].output.prompt_logprobs = 2;
+  all[4].sampling.n = 3;  // its samples copy the last block of the prompt
+  all[5].stop.max_tokens = 60;
+  all[5].cache = {.sink_tokens = 16, .window_tokens = 32};
   const auto sinks = harness->SubmitTogether(all);
   for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_GT(harness->engine().stats().block_copies, 0);
   harness->Stop();
   ASSERT_GT(log_.steps.size(), 10);
   for (const testing::HostCalls& step : log_.steps) {
@@ -218,6 +224,10 @@ TEST_P(CudaEngineTest, AfterItsWarmUpNoStepRecordsOrAllocatesOrMeetsANewProduct)
   }
   EXPECT_GT(log_.products.size(), 0);
   EXPECT_TRUE(std::ranges::includes(products, log_.products));
+  EXPECT_TRUE(std::ranges::includes(kernels, log_.kernels));
+  EXPECT_TRUE(std::ranges::any_of(log_.products, [](const auto& product) {
+    return product[0] > 10 && product[1] == EngineHarness::kTinyShape.vocab_size;
+  }));
 }
 
 // By the host's clock each step takes 200 ms.

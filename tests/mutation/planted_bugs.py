@@ -42,6 +42,11 @@ bug, drop = source("engine/runner/runner.cc", "cuda_engine_test")
 drop("g02", "a result is read before its step has run", "RETURN_IF_ERROR(backend_.Wait(*slot.done));")
 bug("g14", "products of prompts are first met by users", "size < most_tokens;) {", "size < (BUG ? 0 : most_tokens);) {",
     "cuda_engine_test:*WarmUp*")
+bug("g56", "the head's products of prompts with log-probabilities are first met by users", "limits_.max_logit_rows),",
+    "BUG ? limits_.max_seqs : limits_.max_logit_rows),", "cuda_engine_test:*WarmUp*")
+bug("g57", "the copy of blocks is first launched for users", "num_blocks < 2) continue;", "num_blocks < 2 || BUG) continue;",
+    "cuda_engine_test:*WarmUp*")
+drop("g58", "the shift of keys is first launched for users", "moving.shifts = {{.block = 0, .distance = 0}};", "cuda_engine_test:*WarmUp*")
 bug("g03", "a result is written over one that is not read yet", "*slots_[num_submitted_ % 2]", "*slots_[BUG ? 0 : num_submitted_ % 2]")
 
 bug, drop = source("kernels/cuda/device_sampler.cc", "cuda_device_sampler_test")

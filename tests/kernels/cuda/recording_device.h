@@ -36,6 +36,7 @@ struct DeviceLog {
   std::vector<HostCalls> steps;  // a runner marks the end of each step
   // The buckets of rows, the columns and the depth of each product.
   std::set<std::array<int64_t, 3>> products;
+  std::set<const void*> kernels;  // that were launched
   // If set, the time that the device tells between two marks.
   std::optional<double> seconds_between;
 };
@@ -48,6 +49,7 @@ class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
       : log_(log), sums_depend_on_rows_(sums_depend_on_rows) {}
   absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
     log_.shared_bytes.push_back(launch.config.shared_bytes);
+    log_.kernels.insert(launch.kernel);
     if (!is_recording_) ++step_.launches;
     return EmulatedDevice::LaunchKernel(launch);
   }
