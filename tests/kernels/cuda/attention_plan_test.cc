@@ -314,6 +314,39 @@ TEST(CudaAttentionPlanTest, NoPlanIsLargerThanTheLargest) {
   }));
 }
 
+// The largest plans of a fixed split, worked out by hand. A unit has up to 16 rows.
+TEST(CudaAttentionPlanTest, TheLargestFixedSplitIsNoLargerThanItNeedsToBe) {
+  const auto largest = [](const AttentionPlanArgs& args, int64_t part_rows) {
+    return LargestPlan(
+        args,
+        {.grid_size = 9, .fixed_split = true, .fixed_split_keys = 64, .part_rows = part_rows});
+  };
+  // Two decodes of 4 rows, in 11 pieces each.
+  AttentionPlanArgs args = {
+      .heads = {4, 1, 64, 64}, .most_tokens = 2, .most_seqs = 2, .most_context_len = 700};
+  const PlanSizes decodes = largest(args, 20);
+  EXPECT_EQ(decodes.items, 3 * 11);
+  EXPECT_EQ(decodes.merges, 3);
+  EXPECT_EQ(decodes.parts, 3);
+  EXPECT_EQ(decodes.block_starts, 3 * 10);
+  EXPECT_EQ(decodes.partial_rows, 2 * 4 * 11);
+  // A prompt, whose parts share the partial rows of one unit.
+  args.most_tokens = 1000;
+  args.most_seqs = 1;
+  EXPECT_EQ(largest(args, 20).parts, 251);
+  EXPECT_EQ(largest(args, 20).partial_rows, 16 * 11);
+  EXPECT_EQ(largest(args, 44000).parts, 3);
+  // Padding makes three decodes four. Each has five units of up to 16 of 71 rows, and a window of
+  // 100 keys in three pieces.
+  args = {.heads = {71, 1, 64, 64},
+          .pattern = AttentionPattern::Window(100),
+          .most_tokens = 3,
+          .most_seqs = 4,
+          .most_context_len = 700};
+  EXPECT_EQ(largest(args, 1000).items, 4 * 5 * 3);
+  EXPECT_EQ(largest(args, 1000).partial_rows, 4 * 5 * 3 * 16);
+}
+
 // Three blocks share one unit of 128 rows.
 TEST(CudaAttentionPlanTest, TheLargestPlanHasRoomForThePiecesOfAWideItem) {
   const std::vector<int32_t> context = {2000}, query = {128};

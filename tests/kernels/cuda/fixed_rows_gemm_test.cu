@@ -123,13 +123,13 @@ TEST(FixedRowsGemmTest, ALinearLayerHasOneShape) {
     EXPECT_EQ(log.shapes.begin()->m, kFixedRows);
   }
   DeviceFloats out(*device, kType, kRows);
-  const DeviceBuffer small = *device->Allocate(1000);
-  EXPECT_EQ(
-      Linear(*device,
-             {.out = out.View({1, kRows}), .input = input.View({1, kCols}), .weight = &weight},
-             small, GemmRows::kFixed)
-          .message(),
-      "weight: want a product of 128 rows in 1000 bytes of scratch memory, got 32768 bytes");
+  const LinearArgs args = {
+      .out = out.View({1, kRows}), .input = input.View({1, kCols}), .weight = &weight};
+  const DeviceBuffer enough = *device->Allocate(32768), small = *device->Allocate(1000);
+  EXPECT_TRUE(Linear(*device, args, enough, GemmRows::kFixed).ok());
+  EXPECT_TRUE(device->Synchronize().ok());
+  EXPECT_EQ(Linear(*device, args, small, GemmRows::kFixed).message(),
+            "weight: want a product of 128 rows in 1000 bytes of scratch memory, got 32768 bytes");
 }
 
 }  // namespace

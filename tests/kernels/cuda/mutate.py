@@ -59,7 +59,7 @@ KERNELS = {
                                (ATTENTION_UNIT, "cuda_paged_attention_test"),
                                (ATTENTION_UNIT, "cuda_shared_keys_test"),
                                (SCALE_UNIT, "cuda_attention_scale_test")],
-    PLAN: [(PLAN, "cuda_attention_plan_test"), (PLAN, "cuda_paged_attention_test")],
+    PLAN: [(PLAN, "cuda_attention_plan_test"), (PLAN, "cuda_plan_decodes_test"), (PLAN, "cuda_paged_attention_test")],
     SHARED_UNITS: [(SHARED_UNITS, "cuda_attention_plan_test"), (SHARED_UNITS, "cuda_shared_keys_test")],
     f"{CUDA}/plan_decodes.cuh": [(f"{HERE}/plan_decodes_test.cu", "cuda_plan_decodes_test")],
     **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/sample.cu", "cuda_device_sampler_test")]
@@ -73,6 +73,7 @@ KERNELS = {
        for name in ("packed_gemm", "packed_batch_gemm", "packed_dequantize", "dequantize_weight")},
     f"{CUDA}/weight_product.cu": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test"),
                                   (f"{CUDA}/weight_product.cu", "cuda_bad_arguments_test"),
+                                  (f"{CUDA}/weight_product.cu", "cuda_fixed_rows_gemm_test"),
                                   (f"{CUDA}/weight_product.cu", "cuda_fp8_product_test")],
     f"{CUDA}/packed_weight.h": [(f"{CUDA}/pack_weight.cc", "cuda_pack_weight_test")],
     f"{CUDA}/pack_weight.cc": [(f"{CUDA}/pack_weight.cc", "cuda_pack_weight_test")],
