@@ -64,9 +64,9 @@ class PagedAttentionOp {
     bool fp8 = false;             // the plan is one for the kernels that read an fp8 cache
     bool skips_far_keys = false;  // AttentionPlanOptions
     int32_t grid_size = 0;        // the blocks that the device runs at once; 0: not asked yet
-    // Plans are copied to the device from these two host buffers in turn. During a Plan call only
-    // the previous step may still run (Backend::Plan), so the last copy from the older one is
-    // complete.
+    // Plans are copied to the device from these two host buffers in turn. No event guards them.
+    // During a Plan call only the previous step may still run (Backend::Plan), so the last copy
+    // from the older buffer is complete. A caller with two steps in flight would overwrite it.
     std::array<DeviceBuffer, 2> staging;
     size_t last_staging = 0;
     DeviceBuffer memory;

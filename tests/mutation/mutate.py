@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants bugs in engine, server and CPU kernels and fails when their tests do not see one.
 
-    mutate.py --build build/release [--only TEXT] [--part K/N] [--jobs N]
+    mutate.py --build build/release [--only TEXT] [--class CLASS] [--part K/N] [--jobs N]
     mutate.py --list
 
 All bugs of planted_bugs.py are woven into copies of their sources, each behind a switch that QUIRE_PLANTED_BUG turns
@@ -9,9 +9,10 @@ on. The copies are compiled once, as the build folder compiles the sources, and 
 linked anew with them. Each bug then runs only the test that is named for it, with a short time-out. Exit status 1
 when a bug lives, or when a test fails without one.
 
---only takes the bugs whose id, words or file contain TEXT. --part takes the K-th of N parts of about equal size, K from
-1 to N; a part has the bugs of neighbouring files, so that little is compiled for it. --list names the bugs, after a look
-that the place of each is there once; every place that is not is named.
+--only takes the bugs whose id, words or file contain TEXT, and --class those of a class, such as asynchrony. --part
+takes the K-th of N parts of about equal size, K from 1 to N; a part has the bugs of neighbouring files, so that little
+is compiled for it. --list names the bugs, after a look that the place of each is there once; every place that is not is
+named.
 """
 
 import argparse
@@ -176,11 +177,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path)
     parser.add_argument("--only", default="")
+    parser.add_argument("--class", dest="kind", choices=sorted({bug.kind for bug in BUGS if bug.kind}))
     parser.add_argument("--part", type=part, default=(1, 1), metavar="K/N")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
     chosen = [bug for bug in BUGS if args.only in f"{bug.id}: {bug.says} {bug.path}"]
+    chosen = [bug for bug in chosen if args.kind in (None, bug.kind)]
     chosen = part_of(chosen, *args.part)
     if args.list or not args.build:
         woven()

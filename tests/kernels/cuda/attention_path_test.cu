@@ -222,23 +222,44 @@ TEST(AttentionPathTest, ADeterministicBackendHasNumericsOfItsOwn) {
   EXPECT_EQ(numerics(true), "cuda-4-deterministic");
 }
 
-// Two steps are planned and enqueued before either runs. The second plan has the same heads, and it
-// needs no more memory than the first.
-TEST(AttentionPathTest, APlanLeavesAloneThePlanBeforeIt) {
-  auto owned = std::make_unique<emulator::EmulatedDevice>();
-  Device& device = *owned;
-  const auto backend = *CreateCudaBackend(std::move(owned), {.activation_dtype = DType::kBF16});
-  const auto batch_of = [](int32_t context, int32_t query) {
+// Steps are planned and enqueued before any of them runs. Their plans have the same heads, and the
+// later ones need no more memory than the first.
+class PlansInFlightTest : public ::testing::Test {
+ protected:
+  // Enqueues the attention of batch `i`.
+  void Enqueue(size_t i) {
+    steps_[i].args.plan = *backend_->Plan(batches_[i].PlanArgs());
+    ASSERT_TRUE(backend_->PagedAttention(steps_[i].args).ok());
+  }
+  void Check(size_t i) {
+    batches_[i].Check(steps_[i].out.ToHost(), testing::AttentionWeights::kRounded);
+  }
+  static testing::AttentionBatch BatchOf(int32_t context, int32_t query) {
     return testing::AttentionBatch({.sequences = {{context, query}}, .num_kv_heads = 2});
-  };
-  const testing::AttentionBatch long_batch = batch_of(600, 20), short_batch = batch_of(100, 30);
-  testing::AttentionOnDevice first(device, long_batch), second(device, short_batch);
-  first.args.plan = *backend->Plan(long_batch.PlanArgs());
-  ASSERT_TRUE(backend->PagedAttention(first.args).ok());
-  second.args.plan = *backend->Plan(short_batch.PlanArgs());
-  ASSERT_TRUE(backend->PagedAttention(second.args).ok());
-  long_batch.Check(first.out.ToHost(), testing::AttentionWeights::kRounded);
-  short_batch.Check(second.out.ToHost(), testing::AttentionWeights::kRounded);
+  }
+
+  emulator::EmulatedDevice& device_ = *new emulator::EmulatedDevice;
+  const std::unique_ptr<Backend> backend_ =
+      *CreateCudaBackend(std::unique_ptr<Device>(&device_), {.activation_dtype = DType::kBF16});
+  const testing::AttentionBatch batches_[3] = {BatchOf(600, 20), BatchOf(100, 30), BatchOf(80, 17)};
+  testing::AttentionOnDevice steps_[3] = {
+      {device_, batches_[0]}, {device_, batches_[1]}, {device_, batches_[2]}};
+};
+
+TEST_F(PlansInFlightTest, APlanLeavesAloneThePlanBeforeIt) {
+  Enqueue(0);
+  Enqueue(1);
+  Check(0);
+  Check(1);
+  Enqueue(2);
+  Check(2);
+}
+
+// Backend::Plan allows one step in flight. The emulator shows a caller that has two.
+TEST_F(PlansInFlightTest, AThirdPlanOverwritesTheFirst) {
+  for (const size_t i : {0, 1, 2}) Enqueue(i);
+  EXPECT_EQ(backend_->Synchronize().message(),
+            "the source of a copy was changed before the copy had run");
 }
 
 // Records launches instead of running them.

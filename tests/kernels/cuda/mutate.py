@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Plants bugs in CUDA kernels and reports which of them the emulator's tests see.
 
-    mutate.py --build build/ci [--build build/asan] [--only TEXT] [--again LOG] [--rest LOG] [--alone] [--jobs N]
+    mutate.py --build build/ci [--build build/asan] [--only TEXT] [--class asynchrony] [--again LOG] [--rest LOG]
+              [--alone] [--jobs N]
     mutate.py --list
 
 Mutants are generated (each barrier, wait, fence, commit, arrival and __syncwarp dropped, each wait one group laxer,
@@ -13,9 +14,10 @@ each mutant runs its tests until one fails: first those that saw others or are s
 on to the next folder. The folders must hold the test targets, built. Exit status 1 when a mutant survives that
 planted_bugs.py does not explain, or when one is seen that it calls no bug.
 
---only takes the mutants whose name or file contains TEXT, and may be given more than once. --again takes those that the
-output of an earlier run says survive, --rest those that it does not have. --list names the mutants, after a look that
-every planted bug has one place and every excuse has its mutant.
+--only takes the mutants whose name or file contains TEXT, and may be given more than once. --class asynchrony takes
+those in which host and device, or two launches, do not keep their order. --again takes those that the output of an
+earlier run says survive, --rest those that it does not have. --list names the mutants, after a look that every planted
+bug has one place and every excuse has its mutant.
 """
 
 import argparse
@@ -28,7 +30,7 @@ import sys
 import tempfile
 import time
 
-from planted_bugs import ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, HERE, ITEMS, PLAN, PLANTED, REFERENCE, SHARED_UNITS
+from planted_bugs import ASYNCHRONY, ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, GROW, HERE, ITEMS, PLAN, PLANTED, REFERENCE, SHARED_UNITS
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
@@ -37,6 +39,7 @@ ATTENTION_UNIT = ATTENTION_HOST
 FP8_UNIT = f"{CUDA}/fp8_attention.cu"
 SKIPPING_UNIT = f"{CUDA}/skipping_attention.cu"
 PREFILL_UNIT = f"{CUDA}/prefill_attention.cu"
+SAMPLER = f"{CUDA}/device_sampler.cc"
 SCALE_UNIT = f"{HERE}/attention_scale_test.cu"
 # Maps a kernel source to pairs: the source to compile anew, and the test that should see the kernel's bugs.
 KERNELS = {
@@ -88,7 +91,8 @@ KERNELS = {
 }
 for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("embed", "embed"),
                       ("gather_rows", "gather_rows"), ("linear_epilogue", "linear"), ("norm", "norm"),
-                      ("qkv_post", "qkv_post"), ("shift_keys", "shift_keys"), ("update_table", "update_table")):
+                      ("qkv_post", "qkv_post"), ("shift_keys", "shift_keys"), ("take_tokens", "take_tokens"),
+                      ("update_table", "update_table")):
     KERNELS[f"{CUDA}/{step_op}.cuh"] = [(f"{CUDA}/{unit}.cu", "cuda_step_ops_test")]
 KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
                                  (f"{CUDA}/embed.cu", "cuda_fp8_product_test"),
@@ -97,6 +101,7 @@ KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
 HOST_CODE = {
     EXPERTS: [(EXPERTS, "cuda_moe_test")],
     ITEMS: [(ATTENTION_UNIT, "cuda_paged_attention_test")],
+    GROW: [(SAMPLER, "cuda_device_sampler_test"), (ATTENTION_UNIT, "cuda_attention_path_test")],
     ATTENTION_HOST: [(ATTENTION_UNIT, "cuda_attention_path_test"), (ATTENTION_UNIT, "cuda_attention_scale_test"),
                      (ATTENTION_UNIT, "cuda_fp8_attention_test"), (ATTENTION_UNIT, "cuda_far_keys_test"),
                      (ATTENTION_UNIT, "cuda_prefill_attention_test")],
@@ -216,6 +221,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", action="append", type=pathlib.Path, default=[])
     parser.add_argument("--only", action="append")
+    parser.add_argument("--class", dest="kind", choices=["asynchrony"])
     parser.add_argument("--again", type=pathlib.Path)
     parser.add_argument("--rest", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=1)
@@ -227,6 +233,9 @@ def main() -> int:
         if not any(all(part in f"{m.path} {m.name}" for part in texts) for m in all_mutants):
             sys.exit(f"no mutant is excused by {texts}: {why}")
     chosen = [m for m in all_mutants if any(text in m.name or text in m.path for text in args.only or [""])]
+    if args.kind:
+        planted = {(path, name) for name, path, *_ in ASYNCHRONY}
+        chosen = [m for m in chosen if (m.path, m.name) in planted]
     if args.again:
         survivors = args.again.read_text().splitlines()
         chosen = [m for m in chosen if f"{m}: SURVIVES" in survivors]

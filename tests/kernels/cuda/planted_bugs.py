@@ -41,6 +41,9 @@ PREFILL_PRODUCTS = f"{CUDA}/prefill_products.cuh"
 PREFILL_SHAPE = f"{CUDA}/prefill_shape.cuh"
 ROUTING = f"{CUDA}/moe_routing.cuh"
 GROUPED = f"{CUDA}/grouped_gemm.cuh"
+GROW = f"{CUDA}/grow_buffer.h"
+
+WAIT_AT_END = "struct AtItsEnd { __device__ ~AtItsEnd() { GridDependencyWait(); } } const wait;"
 
 # Each bug is (name, file, text to replace, replacement). If a rule of mutate.py makes the same mutant, the
 # mutant has this name.
@@ -201,9 +204,6 @@ PLANTED = [
     ("NaN in one lane alone", FP8, "__any_sync(0xffffffffu, (flipped_ & 0x80808080) != 0)", "(flipped_ & 0x80808080) != 0"),
     ("swizzle left out where 8-bit keys are read", FP8, "SwizzledChunk<Shape::kChunks>(row, k + at.lane / 8 % 2)", "(k + at.lane / 8 % 2)"),
 
-    ("the launch before not waited for", MERGE, "GridDependencyWait();", ";"),
-    ("pieces read before the wait for the launch before", MERGE, "GridDependencyWait();",
-     "struct AtItsEnd { __device__ ~AtItsEnd() { GridDependencyWait(); } } const wait;"),
     ("parts merged without their weights", MERGE, "o.x += weight * x.x;", "o.x += x.x * inverse;"),
     ("merge without the sink", MERGE, "p.sinks != nullptr ? Exp2(p.sinks[head] * kLog2E - maximum) : 0.0f", "0.0f"),
     ("merge of the first head's sink", MERGE, "p.sinks[head] * kLog2E - maximum", "p.sinks[0] * kLog2E - maximum"),
@@ -464,11 +464,6 @@ PLANTED = [
     ("memory of before past the end", PACK, "  std::memset(out, 0, static_cast<size_t>(Format::GroupBytes(weight.cols)));\n", ""),
     ("the last of equals", f"{CUDA}/argmax.cuh", "b.index < a.index", "b.index > a.index"),
 
-    # Time: a bug that only work that runs late shows. One more is among those of the merge, and
-    # tests/mutation/planted_bugs.py has others.
-    ("a plan uploaded from where the plan before still is", ATTENTION_HOST,
-     "uploaded.last_staging = 1 - uploaded.last_staging;", ";"),
-
     # Scale: bugs that only many experts, heads, blocks or elements show.
     ("at most 16 pieces merged", MERGE, "const AttentionMerge merge = p.merges[blockIdx.x];",
      "AttentionMerge merge = p.merges[blockIdx.x];\n  merge.num_items = std::min(merge.num_items, 16);"),
@@ -504,6 +499,19 @@ PLANTED = [
     ("32 bits for a place in the experts' weights, without tensor cores", GROUPED, "weight + weight_row * p.depth",
      "weight + static_cast<int32_t>(weight_row * p.depth)"),
 ]
+
+# Bugs of the class "asynchrony": host and device, or two launches, do not keep their order. tests/mutation/planted_bugs.py
+# has others.
+ASYNCHRONY = [
+    ("a plan uploaded from where the plan before still is", ATTENTION_HOST,
+     "uploaded.last_staging = 1 - uploaded.last_staging;", ";"),
+    ("memory freed that enqueued work uses", GROW, "if (buffer.bytes() > 0) RETURN_IF_ERROR(device.Synchronize());", ""),
+    ("the launch before not waited for", MERGE, "GridDependencyWait();", ";"),
+    ("pieces read before the wait for the launch before", MERGE, "GridDependencyWait();", WAIT_AT_END),
+    ("the launch before not waited for", PACKED_BATCH, "GridDependencyWait();", ";"),
+    ("parts read before the wait for the launch before", PACKED_BATCH, "GridDependencyWait();", WAIT_AT_END),
+]
+PLANTED += ASYNCHRONY
 
 # Survivors that are not bugs, or that no test can reach. Each entry is (texts that the file and name of the
 # mutant must all contain, reason).
