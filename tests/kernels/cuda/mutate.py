@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 
-from planted_bugs import ASYNCHRONY, ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, GROW, HERE, ITEMS, PLAN, PLANTED, REFERENCE, SHARED_UNITS
+from planted_bugs import ASYNCHRONY, ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, GROW, HERE, ITEMS, PLAN, PLANTED, PREFILL, REFERENCE, SHARED_UNITS
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
@@ -45,7 +45,8 @@ SCALE_UNIT = f"{HERE}/attention_scale_test.cu"
 KERNELS = {
     f"{HERE}/tile_product.cuh": [(f"{HERE}/tile_product_test.cu", "cuda_tile_product_test")],
     **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test")]
-       for part in ("paged_attention", "attn_products", "attn_softmax", "attn_wide")},
+       for part in ("paged_attention", "attn_products", "attn_softmax")},
+    f"{CUDA}/attn_wide.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"), (SCALE_UNIT, "cuda_attention_scale_test")],
     f"{CUDA}/attn_rows.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
                               (ATTENTION_UNIT, "cuda_shared_keys_test"),
                               (SCALE_UNIT, "cuda_attention_scale_test")],
@@ -57,7 +58,8 @@ KERNELS = {
     **{f"{CUDA}/{part}.cuh": [(SKIPPING_UNIT, "cuda_far_keys_test")] for part in ("attn_horizon", "attn_ranges")},
     f"{CUDA}/attn_fp8.cuh": [(FP8_UNIT, "cuda_fp8_attention_test")],
     **{f"{CUDA}/prefill_{part}.cuh": [(PREFILL_UNIT, "cuda_prefill_attention_test")]
-       for part in ("attention", "fetch", "products", "shape")},
+       for part in ("fetch", "products", "shape")},
+    PREFILL: [(PREFILL_UNIT, "cuda_prefill_attention_test"), (PREFILL_UNIT, "cuda_attention_scale_test")],
     f"{CUDA}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),
                                (ATTENTION_UNIT, "cuda_paged_attention_test"),
                                (ATTENTION_UNIT, "cuda_shared_keys_test"),
