@@ -101,8 +101,16 @@ fuzz_all() {
 # Fetches the chat model for the tokenizer tests. Without the model these tests report that they are skipped.
 fetch_model() { scripts/get_model.sh smollm2-135m-instruct || echo "not fetched"; }
 
+# Fetches nvdisasm, where nvcc is, for cuda_resources_test. Without nvdisasm, the test reports that it did not count.
+fetch_nvdisasm() {
+  local PATH="$PATH:${CUDA_HOME:-/usr/local/cuda}/bin"
+  if ! command -v nvcc || command -v nvdisasm || [ -d build/nvdisasm ]; then return; fi
+  python3 -m pip install --target build/nvdisasm nvidia-cuda-nvdisasm==13.5.37 || echo "not fetched"
+}
+
 stage packages quire_install "${QUIRE_BUILD_PACKAGES[@]}" "${QUIRE_TEST_PACKAGES[@]}"
 stage fetch-model fetch_model
+stage fetch-nvdisasm fetch_nvdisasm
 # The preset `ci` is `release` with joined sources: quicker to build once, slower to build again after a change.
 release=release asan=asan tsan=tsan part=1/1 number=0 half= tsan_shards=1
 case $run in

@@ -18,10 +18,11 @@ ptxas it was made with. A source whose hash is the table's is not compiled. One 
 A note is what ptxas has to say of a kernel by number: C7510, C7514, C7515 (wgmma runs one after another), C7508
 (setmaxnreg ignored), C7519 (a fence that the source lacks was put in). Code that is correct and fast has none.
 
-For the kernels in HOT_LOOPS, the table also says what a warp executes for each tile (sass.py). A kernel with several hot
-loops, such as one for each number of row tiles, has as many numbers, by ascending products. nvdisasm reads that from the
-compiled code. It does not come with every toolkit. Where it is missing, these columns are not compared, and --update
-does not write them.
+The table also says how many calls and accesses to local memory a kernel has, and for the kernels in HOT_LOOPS what a
+warp executes for each tile (sass.py). A kernel with several hot loops, such as one for each number of row tiles, has as
+many numbers, by ascending products. nvdisasm reads that from the compiled code. It does not come with every toolkit, so
+scripts/test.sh fetches it to NVDISASM. Where it is missing, these columns are not compared, and --update does not write
+them.
 """
 
 import argparse
@@ -41,6 +42,7 @@ from source_code import code_key
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 TABLE = ROOT / "kernels/cuda/resources.tsv"
 CACHE = ROOT / "build/cuda_resources"
+NVDISASM = ROOT / "build/nvdisasm"
 RENEW = "python3 tests/kernels/cuda/resources.py --update"
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a")
 # The source whose kernels use wgmma and TMA.
@@ -69,13 +71,14 @@ DYNAMIC_SHARED = {
 }
 
 # The kernels whose hot loops are counted.
-HOT_LOOPS = ("AttnKernel", "Fp8AttnKernel", "SkippingAttnKernel", "PrefillAttnKernel", "PackedBatchGemmKernel", "PackedGemmKernel")
-NO_NVDISASM = ("no nvdisasm, so what hot loops execute was not counted; `pip install nvidia-cuda-nvdisasm` for the python3 "
+HOT_LOOPS = ("AttnKernel", "Fp8AttnKernel", "SkippingAttnKernel", "PrefillAttnKernel", "PackedBatchGemmKernel", "PackedGemmKernel",
+             "GroupedGemmKernel", "PackedGroupedGemmKernel")
+NO_NVDISASM = ("no nvdisasm, so what the kernels execute was not counted; `pip install nvidia-cuda-nvdisasm` for the python3 "
                "that runs this, or an nvdisasm on PATH, lets it be")
 
-COLUMNS = ("registers", "stack", "spill_stores", "spill_loads", "static_shared", "dynamic_shared", "notes") + sass.COLUMNS
-NONE, UNCOUNTED = "-", "?"  # in the columns of sass.py: no hot loop, and no nvdisasm to count it
-Resources = collections.namedtuple("Resources", COLUMNS, defaults=(NONE,) * len(sass.COLUMNS))
+COLUMNS = ("registers", "stack", "spill_stores", "spill_loads", "static_shared", "dynamic_shared", "notes") + sass.KERNEL_COLUMNS + sass.COLUMNS
+NONE, UNCOUNTED = "-", "?"  # in the columns of sass.py: no hot loop, and no nvdisasm to count
+Resources = collections.namedtuple("Resources", COLUMNS, defaults=(NONE,) * (len(sass.KERNEL_COLUMNS) + len(sass.COLUMNS)))
 Row = tuple[str, str, str]  # source, kernel, target
 
 
@@ -98,7 +101,10 @@ class Table:
             elif line.startswith("# source "):
                 _, _, source, key = line.split()
                 table.keys[source] = key
-            elif not line.startswith("#") and cells[0] != "source":
+            elif cells[0] == "source":
+                if tuple(cells[3:]) != COLUMNS:
+                    return Table(table.ptxas)  # of before these columns, so it knows nothing of any source
+            elif not line.startswith("#"):
                 table.rows[tuple(cells[:3])] = Resources(*cells[3:])
         return table
 
@@ -218,7 +224,7 @@ class Compiler:
             said = run([str(pathlib.Path(self.nvcc).resolve().with_name("ptxas")), "--version"])
             self.ptxas = re.search(r"\bV(\d+\.\d+\.\d+)", said).group(1)
         # The wheel nvidia-cuda-nvdisasm has no command on PATH.
-        wheels = [str(home) for path in sys.path for home in pathlib.Path(path).glob("nvidia/cu*/bin")]
+        wheels = [str(home) for path in (NVDISASM, *sys.path) for home in pathlib.Path(path).glob("nvidia/cu*/bin")]
         self.nvdisasm = next(filter(None, (shutil.which("nvdisasm", path=place) for place in places + wheels)), None)
 
     def compile(self, source: str, target: str, key: str) -> pathlib.Path:
@@ -240,13 +246,16 @@ class Compiler:
         log = self.compile(source, target, key)
         found = parse_log(log.read_text(), target)
         hot = {name for name in found if any(f"{len(kernel)}{kernel}I" in name for kernel in HOT_LOOPS)}
-        if not hot:
-            return found
-        loops = dict.fromkeys(hot, (UNCOUNTED,) * len(sass.COLUMNS))
-        if self.nvdisasm:
-            functions = sass.functions(run([self.nvdisasm, "-c", str(log.with_suffix(".cubin"))]))
-            loops = {name: cells(sass.hot_loops(sass.blocks_of(functions[name]))) for name in hot}
-        return found | {name: found[name]._replace(**dict(zip(sass.COLUMNS, loops[name]))) for name in hot}
+        code = sass.functions(run([self.nvdisasm, "-c", str(log.with_suffix(".cubin"))])) if self.nvdisasm else {}
+
+        def counts(name: str) -> dict[str, str]:
+            columns = sass.KERNEL_COLUMNS + (sass.COLUMNS if name in hot else ())
+            if not self.nvdisasm:
+                return dict.fromkeys(columns, UNCOUNTED)
+            blocks = sass.blocks_of(code[name])
+            return dict(zip(columns, [*map(str, sass.whole(blocks)), *(cells(sass.hot_loops(blocks)) if name in hot else ())]))
+
+        return {name: kernel._replace(**counts(name)) for name, kernel in found.items()}
 
     def rows(self, keys: dict[str, str]) -> dict[Row, Resources]:
         """Returns the resources of every kernel of these sources."""

@@ -126,9 +126,26 @@ class SassTest(unittest.TestCase):
         waited = self.loop(SASS.replace("        /*0050*/", wait + "        /*0050*/"))
         self.assertEqual(waited, self.loop()._replace(tile_instructions=11, tile_branches=5))
 
+    def test_calls_and_local_memory_of_a_whole_kernel_count(self):
+        def whole(text):
+            (lines,) = sass.functions(text).values()
+            return sass.whole(sass.blocks_of(lines))
+
+        self.assertEqual(whole(SASS), sass.Whole(calls=1, local=1))
+        first = "        /*0000*/                   MOV"
+        self.assertEqual(whole(SASS.replace(first, "        /*0000*/ STL [R1], R2 ;\n        /*0008*/ CALL.ABS R2 ;\n" + first)),
+                         sass.Whole(calls=2, local=2))
+
+    def test_a_jump_through_a_table_goes_to_each_of_its_targets(self):
+        jump = 'BRX R4 -0x40 (*"BRANCH_TARGETS .L_x_3,.L_x_4,.L_x_9"*)'
+        self.assertEqual(self.loop(SASS.replace("@P2 BRA P4, `(.L_x_4)", jump)), self.loop())
+        masked = self.loop(SASS.replace("@P2 BRA P4, `(.L_x_4)", jump.replace(".L_x_3,", "")))
+        self.assertEqual(masked.tile_instructions, self.loop().tile_instructions + 3)
+
     def test_an_unknown_jump_is_an_error(self):
-        with self.assertRaisesRegex(ValueError, "BRX"):
-            self.loop(SASS.replace("LDSM.16.M88.4 R4, [R5]", "BRX R4"))
+        for jump in ("BRX R4", "JMX R4"):
+            with self.assertRaisesRegex(ValueError, jump[:3]):
+                self.loop(SASS.replace("LDSM.16.M88.4 R4, [R5]", jump))
 
 
 class KeyTest(unittest.TestCase):
@@ -172,6 +189,11 @@ class TableFormTest(unittest.TestCase):
         table = Table("13.0.88", {ROW[0]: "0123"}, {ROW: FOUND})
         read = Table.parse(str(table))
         self.assertEqual((read.ptxas, read.keys, read.rows), (table.ptxas, table.keys, table.rows))
+
+    def test_a_table_with_other_columns_knows_no_source(self):
+        text = str(Table("13.0.88", {ROW[0]: "0123"}, {ROW: FOUND}))
+        read = Table.parse(text.replace("\tcalls\t", "\tshouts\t"))
+        self.assertEqual((read.ptxas, read.keys, read.rows), ("13.0.88", {}, {}))
 
     def test_numbers_in_names_sort_by_value(self):
         rows = {(ROW[0], f"Kernel<{n}>", "sm_80"): FOUND for n in (128, 64, 112)}
@@ -322,7 +344,7 @@ class ResourcesTest(unittest.TestCase):
         # AttnMergeKernel within 40 registers, so that threads can fill an sm_86.
         known = re.compile(r"AttnKernel<\w+, 256, false> sm_\w+|Fp8AttnKernel<\w+, 256> sm_\w+|PrefillAttnKernel<\w+, 256> sm_90a|AttnMergeKernel<\w+> sm_8[69]")
         spilling = {f"{kernel} {target}" for (_, kernel, target), r in self.rows.items()
-                    if (r.stack, r.spill_stores, r.spill_loads) != ("0", "0", "0")}
+                    if (r.stack, r.spill_stores, r.spill_loads, r.local) != ("0", "0", "0", "0")}
         self.assertEqual({at for at in spilling if not known.fullmatch(at)}, set())
 
     def test_ptxas_has_nothing_to_note(self):
@@ -365,7 +387,7 @@ class ResourcesTest(unittest.TestCase):
     def check_loops(self, r, head_dim, most, kernel, wide=False):
         """Checks the loops of a kernel for 1, 2, 4 and, if `wide`, 8 row tiles, and at head_dim 128 that they have at most
         `most` instructions."""
-        loops = [sass.HotLoop(*map(int, loop)) for loop in zip(*(cell.split("/") for cell in r[-len(sass.COLUMNS):]))]
+        loops = [sass.HotLoop(*map(int, loop)) for loop in zip(*(getattr(r, column).split("/") for column in sass.COLUMNS))]
         row_tiles = (1, 2, 4) if head_dim <= 128 else (2, 4)
         keys = 64 if head_dim <= 128 else 32
         # A product has 16 rows, 8 keys and 16 elements, or 8 columns and 16 keys. A warp takes row_tiles / 4 of the keys.
@@ -446,13 +468,24 @@ class ResourcesTest(unittest.TestCase):
             self.assertLessEqual(int(r.dynamic_shared) + 1024, 100 << 10, (kernel, target))
 
     def test_the_packed_grouped_gemm_fits_every_target(self):
-        # Its loop is that of PackedGemmKernel. After the loop, the switch over activations is a jump through a table,
-        # which sass.py does not follow.
         packed = {row: r for row, r in self.rows.items() if row[1].startswith("PackedGroupedGemmKernel<")}
         self.assertEqual(len(packed), len(resources.TARGETS) * 2 * 2 * 2 * 9)  # elements, tiles, gated or not, types
-        for row, r in packed.items():
-            self.assertLessEqual(256 * int(r.registers), 64 << 10, row)
-            self.assertLessEqual(int(r.dynamic_shared) + 1024, 100 << 10, row)
+        for (_, kernel, target), r in packed.items():
+            token_tiles = int(re.fullmatch(r".*, (\d), (?:true|false)>", kernel).group(1))
+            # Its loop is that of PackedGemmKernel.
+            self.assertEqual(r.tile_hmma, str(8 * token_tiles), (kernel, target))
+            self.assertEqual((r.loop_calls, r.loop_local), ("0" if target == "sm_90a" else "1", "0"), (kernel, target))
+            self.assertLessEqual(256 * int(r.registers), 64 << 10, (kernel, target))
+            self.assertLessEqual(int(r.dynamic_shared) + 1024, 100 << 10, (kernel, target))
+
+    def test_the_grouped_gemm_executes_few_instructions_for_a_product(self):
+        grouped = {row: r for row, r in self.rows.items() if row[1].startswith("GroupedGemmKernel<")}
+        self.assertEqual(len(grouped), len(resources.TARGETS) * 2 * 2 * 2)  # elements, row tiles, gated or not
+        for (_, kernel, target), r in grouped.items():
+            row_tiles = int(kernel.split(", ")[1])
+            # A warp has 32 columns and four steps of 16 in depth.
+            self.assertEqual(r.tile_hmma, str(16 * row_tiles), (kernel, target))
+            self.assertEqual((r.loop_calls, r.loop_local), ("0", "0"), (kernel, target))
 
     def test_the_table_is_that_of_the_sources(self):
         try:

@@ -1,4 +1,5 @@
-"""Counts what one warp executes for each tile in the hot loops of a kernel, from the text that `nvdisasm -c` prints.
+"""Counts what one warp executes for each tile in the hot loops of a kernel, and the calls and the accesses to local memory of
+the whole kernel, from the text that `nvdisasm -c` prints.
 
 A hot loop has matrix products (HMMA, or HGMMA of wgmma), and no smaller loop with products is inside. There are several ways through
 it. The way of an unmasked tile counts: it executes every product and every load, and among the ways that do so it is the shortest.
@@ -12,13 +13,17 @@ COLUMNS = ("tile_instructions", "tile_branches", "tile_hmma", "tile_ldsm", "tile
 # The first five count the way of an unmasked tile. The last two count calls, and loads and stores of local memory,
 # anywhere in the loop.
 HotLoop = collections.namedtuple("HotLoop", COLUMNS)
+KERNEL_COLUMNS = ("calls", "local")
+# Calls, and loads and stores of local memory, anywhere in the kernel and in what only it calls.
+Whole = collections.namedtuple("Whole", KERNEL_COLUMNS)
+LOCAL = ("LDL", "STL")
 
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
 LABEL = re.compile(r"^(\.L_x_\d+):")
 # After these, the next instruction runs only if they have a predicate.
-LEAVES = ("BRA", "EXIT", "RET")
+LEAVES = ("BRA", "BRX", "EXIT", "RET")
 PRODUCTS = ("HMMA", "HGMMA")
-UNKNOWN = ("BRX", "JMP", "JMX")
+UNKNOWN = ("JMP", "JMX")
 
 
 @dataclasses.dataclass
@@ -43,7 +48,7 @@ def functions(text: str) -> dict[str, list[str]]:
 
 def blocks_of(lines: list[str]) -> list[Block]:
     """Returns the blocks of a function in the order of their addresses."""
-    blocks, labels, targets = [Block()], {}, {}
+    blocks, labels, targets = [Block()], {}, collections.defaultdict(list)
     ended = False  # whether the last block ends with a branch
     for line in lines:
         label, instruction = LABEL.match(line), INSTRUCTION.search(line)
@@ -60,7 +65,8 @@ def blocks_of(lines: list[str]) -> list[Block]:
         target = re.search(r"`\((\.L_x_\d+)\)", operands)
         if opcode == "CALL" and target:
             opcode = "BRA"  # ptxas leaves some loops by a call of what follows them, which never returns
-        if opcode in UNKNOWN:
+        table = re.search(r"BRANCH_TARGETS ([^\"]+)", operands)
+        if opcode in UNKNOWN or (opcode == "BRX" and not table):
             raise ValueError(f"sass.py does not know where this goes: {line.strip()}")
         blocks[here].opcodes.append(opcode)
         if opcode in LEAVES:
@@ -68,13 +74,20 @@ def blocks_of(lines: list[str]) -> list[Block]:
             if predicate or re.match(r"\s*!?U?P\w+,", operands):
                 blocks[here].successors.append(here + 1)
         if opcode == "BRA":
-            targets[here] = target.group(1)
+            targets[here].append(target.group(1))
+        if opcode == "BRX":
+            targets[here] += table.group(1).split(",")
     for i, block in enumerate(blocks):
         if i in targets:
-            block.successors.append(labels[targets[i]])
+            block.successors += [labels[target] for target in dict.fromkeys(targets[i])]
         elif block.opcodes and block.opcodes[-1] not in LEAVES and i + 1 < len(blocks):
             block.successors.append(i + 1)
     return blocks
+
+
+def whole(blocks: list[Block]) -> Whole:
+    """Returns the counts of a whole kernel."""
+    return Whole(sum(block.count("CALL") for block in blocks), sum(block.count(*LOCAL) for block in blocks))
 
 
 def loops(blocks: list[Block]) -> dict[int, set[int]]:
@@ -135,5 +148,5 @@ def count_loop(blocks: list[Block], waits: set[tuple[int, int]], head: int, body
         return ways[at]
 
     way = best_way(head)
-    return HotLoop(length(way), count(way, "BRA"), count(way, *PRODUCTS), count(way, "LDSM"), count(way, "LDGSTS"),
-                   count(body, "CALL"), count(body, "LDL", "STL"))
+    return HotLoop(length(way), count(way, "BRA", "BRX"), count(way, *PRODUCTS), count(way, "LDSM"), count(way, "LDGSTS"),
+                   count(body, "CALL"), count(body, *LOCAL))
