@@ -38,6 +38,11 @@ absl::Status ValidateScaled(const GemmArgs& args) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "gemm: want n and k in multiples of %d in e4m3, got n %d, k %d", unit, args.n, args.k));
   }
+  if (args.scales == GemmScales::kBlocks && args.m % kScaledGemmTokens != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("gemm: want m in multiples of %d with scales of blocks, got %d",
+                        kScaledGemmTokens, args.m));
+  }
   const auto is_aligned = [](const void* data, int64_t row_bytes) {
     constexpr int64_t kBytes = 16;
     return reinterpret_cast<uintptr_t>(data) % kBytes == 0 && row_bytes % kBytes == 0;

@@ -51,11 +51,14 @@ struct KernelLaunch {
 //   kNone    the matrices are not e4m3
 //   kRows    one scale for each row: a_scales [m], b_scales [n]
 //   kBlocks  a_scales [k / 128, m]: one for 128 columns of a row. b_scales [n / 128,
-//            BlockScaleStride(k)]: one for 128 x 128 numbers. n and k are multiples of 128.
+//            BlockScaleStride(k)]: one for 128 x 128 numbers. n and k are multiples of 128, and m
+//            of 4.
 enum class GemmScales : uint8_t { kNone, kRows, kBlocks };
 
 inline constexpr int64_t kScaledGemmBlock = 128;  // rows and columns of a scale of kBlocks
 inline constexpr int64_t kScaledGemmUnit = 16;  // n and k of a product in e4m3 are multiples of it
+// With kBlocks, m is a multiple of it, so that rows of a_scales are whole vectors of 16 bytes.
+inline constexpr int64_t kScaledGemmTokens = 4;
 
 // Returns the elements from one row of b_scales to the next, with kBlocks. cuBLASLt wants rows of
 // whole vectors of 16 bytes.

@@ -11,8 +11,24 @@ namespace {
 
 constexpr int64_t kAlignment = 256;  // of the scales in scratch memory
 
-// Enqueues the products of tokens, which `args` has in e4m3, with the parts of args.scales.
-absl::Status Multiply(Device& device, const CudaWeight& weight, GemmArgs args) {
+// Enqueues a product whose output has room for `num_tokens` rows alone. The others go to `padded`,
+// and nobody reads them.
+absl::Status MultiplyPadded(Device& device, GemmArgs args, int64_t num_tokens, void* padded) {
+  void* const out = args.d;
+  args.d = padded;
+  const int64_t bytes = ((num_tokens - 1) * args.ldd + args.n) * SizeOf(args.output_type);
+  // The columns between two rows of the product are copied back as they are.
+  if (args.accumulate || args.n < args.ldd) {
+    RETURN_IF_ERROR(device.CopyOnDevice(padded, out, bytes));
+  }
+  RETURN_IF_ERROR(device.Gemm(args));
+  return device.CopyOnDevice(out, padded, bytes);
+}
+
+// Enqueues the products of tokens, which `args` has in e4m3, with the parts of args.scales. If
+// there are fewer tokens than args.m, their products take the way through `padded`.
+absl::Status Multiply(Device& device, const CudaWeight& weight, GemmArgs args, int64_t num_tokens,
+                      char* padded) {
   auto* const out = static_cast<char*>(args.d);
   for (const CudaWeightPart& part : weight.parts()) {
     if (part.scales != args.scales) continue;
@@ -21,9 +37,22 @@ absl::Status Multiply(Device& device, const CudaWeight& weight, GemmArgs args) {
     args.ldb = args.k;
     args.b_scales = weight.ScalesOf(part);
     args.d = out + part.first_row * SizeOf(args.output_type);
-    RETURN_IF_ERROR(device.Gemm(args));
+    RETURN_IF_ERROR(num_tokens == args.m ? device.Gemm(args)
+                                         : MultiplyPadded(device, args, num_tokens, padded));
   }
   return absl::OkStatus();
+}
+
+bool HasPart(const CudaWeight& weight, GemmScales scales) {
+  return std::ranges::find(weight.parts(), scales, &CudaWeightPart::scales) != weight.parts().end();
+}
+
+// Returns where the padded products begin in scratch memory: its end without scales of blocks, and
+// at no positive number if it is too small.
+int64_t PaddedOffset(int64_t scratch_bytes, const CudaWeight& weight, int64_t ldd) {
+  if (!HasPart(weight, GemmScales::kBlocks)) return scratch_bytes;
+  const int64_t bytes = kScaledGemmTokens * ldd * SizeOf(DType::kF32);
+  return (scratch_bytes - bytes) / kAlignment * kAlignment;
 }
 
 template <typename T>
@@ -45,23 +74,27 @@ absl::Status QuantizeTokens(Device& device, DType dtype, GemmScales scales,
                               : Quantize<Bf16>(device, scales, params);
 }
 
-int64_t QuantizedTokensIn(int64_t scratch_bytes, int64_t cols) {
+int64_t QuantizedTokensIn(int64_t scratch_bytes, const CudaWeight& weight, int64_t ldd) {
+  const int64_t bytes = PaddedOffset(scratch_bytes, weight, ldd), cols = weight.cols();
   // The scales of blocks take the most: a float32 for 128 columns, one at least.
   const int64_t token_bytes = cols + base::CeilDiv(cols, kScaledGemmBlock) * SizeOf(DType::kF32);
-  return std::max<int64_t>(0, scratch_bytes - kAlignment) / token_bytes;
+  const int64_t tokens = std::max<int64_t>(0, bytes - kAlignment) / token_bytes;
+  return HasPart(weight, GemmScales::kBlocks) ? tokens - tokens % kScaledGemmTokens : tokens;
 }
 
 absl::Status Fp8Product(Device& device, const CudaWeight& weight, const GemmArgs& args,
                         void* scratch, int64_t scratch_bytes) {
-  const int64_t tokens_at_once = QuantizedTokensIn(scratch_bytes, args.k);
+  const int64_t tokens_at_once = QuantizedTokensIn(scratch_bytes, weight, args.ldd);
+  char* const padded = static_cast<char*>(scratch) + PaddedOffset(scratch_bytes, weight, args.ldd);
   for (const GemmScales scales : {GemmScales::kRows, GemmScales::kBlocks}) {
-    if (std::ranges::find(weight.parts(), scales, &CudaWeightPart::scales) ==
-        weight.parts().end()) {
-      continue;
-    }
-    for (int64_t first = 0; first < args.m; first += tokens_at_once) {
+    if (!HasPart(weight, scales)) continue;
+    const int64_t unit = scales == GemmScales::kBlocks ? kScaledGemmTokens : 1;
+    for (int64_t first = 0, count; first < args.m; first += count) {
+      // Whole units, and then what is left as one that is padded.
+      count = std::min(tokens_at_once, args.m - first);
+      if (count > unit) count -= count % unit;
       GemmArgs slice = args;
-      slice.m = std::min(tokens_at_once, args.m - first);
+      slice.m = base::RoundUp(count, unit);
       const int64_t code_bytes = base::RoundUp(slice.m * args.k, kAlignment);
       const QuantizeTokensParams params = {
           .codes = static_cast<E4M3*>(scratch),
@@ -69,7 +102,8 @@ absl::Status Fp8Product(Device& device, const CudaWeight& weight, const GemmArgs
           .input = static_cast<const char*>(args.a) + first * args.lda * SizeOf(args.type),
           .cols = args.k,
           .stride = args.lda,
-          .num_tokens = slice.m};
+          .num_tokens = count,
+          .scale_stride = slice.m};
       RETURN_IF_ERROR(QuantizeTokens(device, args.type, scales, params));
       slice.a = params.codes;
       slice.lda = args.k;
@@ -77,7 +111,7 @@ absl::Status Fp8Product(Device& device, const CudaWeight& weight, const GemmArgs
       slice.scales = scales;
       slice.a_scales = params.scales;
       slice.d = static_cast<char*>(args.d) + first * args.ldd * SizeOf(args.output_type);
-      RETURN_IF_ERROR(Multiply(device, weight, slice));
+      RETURN_IF_ERROR(Multiply(device, weight, slice, count, padded));
     }
   }
   return absl::OkStatus();

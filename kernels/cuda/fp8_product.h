@@ -21,12 +21,14 @@ namespace quire::kernels::cuda {
 absl::Status QuantizeTokens(Device& device, DType dtype, GemmScales scales,
                             const QuantizeTokensParams& params);
 
-// Returns how many tokens of `cols` elements fit into scratch memory, as codes with their scales.
-int64_t QuantizedTokensIn(int64_t scratch_bytes, int64_t cols);
+// Returns how many tokens of a product fit into scratch memory, as codes with their scales, or 0 if
+// it is too small. If blocks have scales, it is a multiple of kScaledGemmTokens, and the products
+// of so many rows of `ldd` float32 fit, too.
+int64_t QuantizedTokensIn(int64_t scratch_bytes, const CudaWeight& weight, int64_t ldd);
 
 // Enqueues the product with all parts that have scales. `args` is as for WeightProduct
-// (weight_product.h), with `k` and `type` set. `scratch`, at a multiple of 256 bytes, must have
-// room for one token. The tokens of a product of more are taken in turns.
+// (weight_product.h), with `k` and `type` set. `scratch` is at a multiple of 256 bytes, and
+// QuantizedTokensIn is not 0. The tokens of a product of more are taken in turns.
 absl::Status Fp8Product(Device& device, const CudaWeight& weight, const GemmArgs& args,
                         void* scratch, int64_t scratch_bytes);
 

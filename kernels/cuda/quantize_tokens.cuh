@@ -14,11 +14,12 @@ namespace quire::kernels::cuda {
 
 struct QuantizeTokensParams {
   E4M3* codes;        // [tokens, cols]
-  float* scales;      // kRows: [tokens]; kBlocks: [cols / 128, tokens]
+  float* scales;      // kRows: [tokens]; kBlocks: [cols / 128, scale_stride]
   const void* input;  // rows of `cols` elements at multiples of 16 bytes
   int64_t cols;       // a multiple of 8; with kBlocks, of 128
   int64_t stride;     // elements from one row of `input` to the next
   int64_t num_tokens;
+  int64_t scale_stride;
 };
 
 inline constexpr int kQuantizeCols = 8;  // of a thread: 16 bytes of input
@@ -104,7 +105,7 @@ __global__ void QuantizeBlocksKernel(const __grid_constant__ QuantizeTokensParam
     for (int j = 0; j < kQuantizeCols; ++j) largest = std::max(largest, MagnitudeOf(x[j]));
     const CodeScale scale = ScaleOfLargest(LargestOfLanes(largest, kLanes));
     if (col >= p.cols) continue;
-    if (lane % kLanes == 0) p.scales[col / kScaledGemmBlock * p.num_tokens + token] = scale.scale;
+    if (lane % kLanes == 0) p.scales[col / kScaledGemmBlock * p.scale_stride + token] = scale.scale;
 #pragma unroll
     for (int j = 0; j < kQuantizeCols; ++j) x[j] *= scale.to_code;
     StoreElements(p.codes + token * p.cols + col, x);

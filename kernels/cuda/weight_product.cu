@@ -161,10 +161,10 @@ absl::Status CheckWeightProduct(const Device& device, const CudaWeight& weight,
     if (scratch.rows == GemmRows::kFixed) {
       return WantGot("weight", "no part in e4m3 with GemmRows::kFixed", "one");
     }
-    if (QuantizedTokensIn(scratch.bytes, weight.cols()) == 0) {
+    if (QuantizedTokensIn(scratch.bytes, weight, args.ldd) == 0) {
       return WantGot("weight",
                      absl::StrCat("a token in ", scratch.bytes, " bytes of scratch memory"),
-                     absl::StrCat(weight.cols(), " cols"));
+                     absl::StrCat(weight.cols(), " cols and ", args.ldd, " of the output"));
     }
   }
   const int64_t width = SizeOf(weight.dtype());

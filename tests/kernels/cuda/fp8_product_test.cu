@@ -142,7 +142,8 @@ TEST_P(QuantizeTokensTest, CodesAndScalesHaveTheBitsOfTheDefinition) {
                                     .input = input.View({kTokens, cols}).raw(),
                                     .cols = cols,
                                     .stride = cols,
-                                    .num_tokens = kTokens})
+                                    .num_tokens = kTokens,
+                                    .scale_stride = kTokens})
                         .ok());
         EXPECT_EQ(WithOneNan(codes.ToHost()), WithOneNan(want.codes));
         const std::vector<float> got = scales.ToHost();
@@ -175,7 +176,8 @@ TEST_P(QuantizeTokensTest, ReadsRowsThatAreApart) {
                                 .input = input.View({kTokens, kStride}).raw(),
                                 .cols = kCols,
                                 .stride = kStride,
-                                .num_tokens = kTokens})
+                                .num_tokens = kTokens,
+                                .scale_stride = kTokens})
                     .ok());
     EXPECT_EQ(codes.ToHost(), want.codes);
     EXPECT_EQ(of_tokens.ToHost(), want.scales);
@@ -338,14 +340,13 @@ TEST_P(Fp8ProductTest, AgreesWithDoublesOfTheRoundedTokens) {
   struct Case {
     int64_t cols, group;
     std::vector<TestWeight> weights;
-    int gemms;
   };
   std::vector<Case> cases;
   // One scale each, as q, k and v of a checkpoint with scales of tensors; of rows; of blocks, with
   // a row of three scales.
-  cases.push_back({192, 192, {}, 1});
+  cases.push_back({192, 192, {}});
   cases.back().weights = {ScaledWeight(48, 192, 48, 192, 1), ScaledWeight(16, 192, 1, 192, 2)};
-  cases.push_back({384, 128, {}, 1});
+  cases.push_back({384, 128, {}});
   cases.back().weights = {ScaledWeight(128, 384, 128, 128, 3), ScaledWeight(256, 384, 128, 128, 4)};
   for (const Case& c : cases) {
     std::vector<WeightView> views;
@@ -363,8 +364,10 @@ TEST_P(Fp8ProductTest, AgreesWithDoublesOfTheRoundedTokens) {
           Decode(dtype, Encode(dtype, Normal(static_cast<uint64_t>(tokens), tokens * c.cols)));
       num_fp8_gemms_ = num_launches_ = 0;
       const std::vector<float> got = Multiply(*backend, *weight, x, DType::kF32);
-      EXPECT_EQ(num_fp8_gemms_, c.gemms);
-      EXPECT_EQ(num_launches_, 1);
+      // With scales of blocks, the tokens after the last four have a product of their own.
+      const int products = c.group == 128 && tokens > 4 ? 2 : 1;
+      EXPECT_EQ(num_fp8_gemms_, products);
+      EXPECT_EQ(num_launches_, products);
       ExpectProduct(got, x, tokens, weights, c.group);
       if (!kDeviceIsEmulated) continue;
       // A token has the bits that it has alone.
@@ -386,7 +389,7 @@ TEST_P(Fp8ProductTest, PartsOfEveryFormShareAWeight) {
   const std::vector<float> x =
       Decode(DType::kBF16, Encode(DType::kBF16, Normal(3, kTokens * kCols)));
   const std::vector<float> got = Multiply(*backend, *weight, x, DType::kF32);
-  EXPECT_EQ(num_fp8_gemms_, 2);
+  EXPECT_EQ(num_fp8_gemms_, 3);  // of rows; of blocks with four tokens, and with two
   EXPECT_EQ(backend->info().num_e4m3_products, 2);
   EXPECT_EQ(backend->info().num_other_e4m3, 1);
   EXPECT_EQ(backend->info().numerics, "cuda-4-fp8");
@@ -416,36 +419,39 @@ TEST_P(Fp8ProductTest, ExpertsStayPacked) {
 }
 
 TEST_P(Fp8ProductTest, AddsToTheResidualAndTakesTheOtherEpilogues) {
-  constexpr int64_t kCols = 128, kRows = 64, kTokens = 4;
-  const TestWeight part = ScaledWeight(kRows, kCols, 1, kCols);
-  const auto backend = MakeBackend(DType::kBF16);
-  const auto weight = *backend->PrepareWeight(std::vector{part.view});
-  const std::vector<float> x = Normal(7, kTokens * kCols);
-  const std::vector<float> plain = Multiply(*backend, *weight, x, DType::kF32);
-  DeviceFloats input(*device_, DType::kBF16, x),
-      out(*device_, DType::kBF16, Normal(8, kTokens * kRows));
-  const std::vector<float> before = out.values;
-  num_launches_ = 0;
-  ASSERT_TRUE(backend
-                  ->Linear({.out = out.View({kTokens, kRows}),
-                            .input = input.View({kTokens, kCols}),
-                            .weight = weight.get(),
-                            .residual = out.View({kTokens, kRows})})
-                  .ok());
-  EXPECT_EQ(num_launches_, 1);  // the GEMM adds
-  const std::vector<float> after = out.ToHost();
-  if (!kDeviceIsEmulated) return;  // another output type, so perhaps another order of sums
-  // The order of the additions differs, and the sum is rounded to bf16.
-  for (size_t i = 0; i < after.size(); ++i) {
-    const double want = double{before[i]} + plain[i];
-    EXPECT_NEAR(after[i], want, 0x1p-8 * std::abs(want) + 0x1p-22 * std::abs(plain[i])) << i;
-  }
-  DeviceFloats bias(*device_, DType::kF32, Normal(9, kRows));
-  LinearArgs with_bias;
-  with_bias.bias = bias.View({kRows});
-  const std::vector<float> biased = Multiply(*backend, *weight, x, DType::kF32, with_bias);
-  for (size_t i = 0; i < biased.size(); ++i) {
-    EXPECT_EQ(biased[i], plain[i] + bias.values[i % kRows]);
+  constexpr int64_t kCols = 256, kRows = 128, kTokens = 3;
+  for (const bool of_blocks : {false, true}) {
+    const TestWeight part =
+        of_blocks ? ScaledWeight(kRows, kCols, 128, 128) : ScaledWeight(kRows, kCols, 1, kCols);
+    const auto backend = MakeBackend(DType::kBF16);
+    const auto weight = *backend->PrepareWeight(std::vector{part.view});
+    const std::vector<float> x = Normal(7, kTokens * kCols);
+    const std::vector<float> plain = Multiply(*backend, *weight, x, DType::kF32);
+    DeviceFloats input(*device_, DType::kBF16, x),
+        out(*device_, DType::kBF16, Normal(8, kTokens * kRows));
+    const std::vector<float> before = out.values;
+    num_launches_ = 0;
+    ASSERT_TRUE(backend
+                    ->Linear({.out = out.View({kTokens, kRows}),
+                              .input = input.View({kTokens, kCols}),
+                              .weight = weight.get(),
+                              .residual = out.View({kTokens, kRows})})
+                    .ok());
+    EXPECT_EQ(num_launches_, 1);  // the GEMM adds
+    const std::vector<float> after = out.ToHost();
+    if (!kDeviceIsEmulated) continue;  // another output type, so perhaps another order of sums
+    // The order of the additions differs, and the sum is rounded to bf16.
+    for (size_t i = 0; i < after.size(); ++i) {
+      const double want = double{before[i]} + plain[i];
+      EXPECT_NEAR(after[i], want, 0x1p-8 * std::abs(want) + 0x1p-22 * std::abs(plain[i])) << i;
+    }
+    DeviceFloats bias(*device_, DType::kF32, Normal(9, kRows));
+    LinearArgs with_bias;
+    with_bias.bias = bias.View({kRows});
+    const std::vector<float> biased = Multiply(*backend, *weight, x, DType::kF32, with_bias);
+    for (size_t i = 0; i < biased.size(); ++i) {
+      EXPECT_EQ(biased[i], plain[i] + bias.values[i % kRows]);
+    }
   }
 }
 
@@ -458,12 +464,14 @@ TEST_P(Fp8ProductTest, TokensThatDoNotFitTheScratchMemoryAreTakenInTurns) {
     const auto large = MakeBackend(DType::kBF16);
     const std::vector<float> want =
         Multiply(*large, **large->PrepareWeight(std::vector{part.view}), x, DType::kBF16);
-    // A quarter is for tokens in e4m3: 256 bytes that align, and 15 tokens of 264 bytes.
-    const auto small = MakeBackend(DType::kBF16, 4 * (256 + 15 * 264));
+    // A quarter is for tokens in e4m3: 256 bytes that align, and 15 tokens of 264 bytes. With
+    // scales of blocks, 12 tokens, what is left to a multiple of 256, and 4 rows of 128 float32.
+    const auto small =
+        MakeBackend(DType::kBF16, 4 * (of_blocks ? 3584 + 4 * 128 * 4 : 256 + 15 * 264));
     const auto weight = *small->PrepareWeight(std::vector{part.view});
     num_fp8_gemms_ = 0;
     const std::vector<float> got = Multiply(*small, *weight, x, DType::kBF16);
-    EXPECT_EQ(num_fp8_gemms_, 3);
+    EXPECT_EQ(num_fp8_gemms_, of_blocks ? 4 : 3);
     if (kDeviceIsEmulated) {
       EXPECT_EQ(got, want);
     }
@@ -523,7 +531,7 @@ TEST(Fp8ProductLimitsTest, GemmRefusesWhatCublasWould) {
   GemmArgs args = {.d = reinterpret_cast<void*>(256),
                    .a = reinterpret_cast<void*>(256),
                    .b = reinterpret_cast<void*>(256),
-                   .m = 3,
+                   .m = 4,
                    .n = 256,
                    .k = 128,
                    .lda = 128,
@@ -541,7 +549,10 @@ TEST(Fp8ProductLimitsTest, GemmRefusesWhatCublasWould) {
   };
   EXPECT_THAT(error([](GemmArgs& a) { a.n = 144; }), HasSubstr("multiples of 128"));
   EXPECT_THAT(error([](GemmArgs& a) { a.k = 64; }), HasSubstr("multiples of 128"));
+  EXPECT_EQ(error([](GemmArgs& a) { a.m = 3; }),
+            "gemm: want m in multiples of 4 with scales of blocks, got 3");
   args.scales = GemmScales::kRows;
+  args.m = 3;
   EXPECT_EQ(error([](GemmArgs& a) { a.n = 144; }), "");
   EXPECT_THAT(error([](GemmArgs& a) { a.n = 136; }), HasSubstr("multiples of 16"));
   EXPECT_THAT(error([](GemmArgs& a) { a.k = 72; }), HasSubstr("multiples of 16"));
@@ -565,15 +576,28 @@ TEST(Fp8ProductLimitsTest, ProductsThatCannotRunAreRefusedBeforeTheyStart) {
   };
   const GemmArgs args = {.a = scratch.data(), .lda = 64, .ldd = 16};
   EXPECT_EQ(error(args, {.memory = scratch.data(), .bytes = 256 + 68}), "");
-  EXPECT_EQ(error(args, {.memory = scratch.data(), .bytes = 256 + 67}),
-            "weight: want a token in 323 bytes of scratch memory, got 64 cols");
-  EXPECT_EQ(error(args, {}), "weight: want a token in 0 bytes of scratch memory, got 64 cols");
+  EXPECT_EQ(
+      error(args, {.memory = scratch.data(), .bytes = 256 + 67}),
+      "weight: want a token in 323 bytes of scratch memory, got 64 cols and 16 of the output");
+  EXPECT_EQ(error(args, {}),
+            "weight: want a token in 0 bytes of scratch memory, got 64 cols and 16 of the output");
   EXPECT_THAT(error(args, {.memory = scratch.data(), .bytes = 1 << 20, .rows = GemmRows::kFixed}),
               HasSubstr("no part in e4m3"));
   GemmArgs apart = args;
   apart.a = static_cast<char*>(scratch.data()) + 8;
   EXPECT_THAT(error(apart, {.memory = scratch.data(), .bytes = 4096}),
               HasSubstr("input: want memory at a multiple of 16 bytes"));
+}
+
+// 4 tokens of 132 bytes, to a multiple of 256, and 4 rows of 128 float32.
+TEST(Fp8ProductLimitsTest, ScalesOfBlocksNeedRoomForFourTokensAndTheirProducts) {
+  const std::unique_ptr<Device> device = MakeDevice();
+  const CudaWeight weight(
+      *device->Allocate(1 << 15), DType::kBF16, 128,
+      {{.num_rows = 128, .scales = GemmScales::kBlocks, .scales_offset = 128 * 128}});
+  EXPECT_EQ(QuantizedTokensIn(1024 + 2048, weight, 128), 4);
+  EXPECT_EQ(QuantizedTokensIn(1023 + 2048, weight, 128), 0);
+  EXPECT_EQ(QuantizedTokensIn(0, weight, 128), 0);
 }
 
 }  // namespace
