@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
+#include "kernels/cuda/gemm_shape.h"
 
 namespace quire::kernels::cuda {
 

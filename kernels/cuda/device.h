@@ -57,8 +57,6 @@ enum class GemmScales : uint8_t { kNone, kRows, kBlocks };
 
 inline constexpr int64_t kScaledGemmBlock = 128;  // rows and columns of a scale of kBlocks
 inline constexpr int64_t kScaledGemmUnit = 16;  // n and k of a product in e4m3 are multiples of it
-// With kBlocks, m is a multiple of it, so that rows of a_scales are whole vectors of 16 bytes.
-inline constexpr int64_t kScaledGemmTokens = 4;
 
 // Returns the elements from one row of b_scales to the next, with kBlocks. cuBLASLt wants rows of
 // whole vectors of 16 bytes.

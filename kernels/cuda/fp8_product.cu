@@ -3,6 +3,7 @@
 #include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/fp8_product.h"
+#include "kernels/cuda/gemm_shape.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/row_launch.h"
 

@@ -10,6 +10,10 @@
 
 namespace quire::kernels::cuda {
 
+// With scales of blocks, the number of tokens of a product is a multiple of it. cuBLASLt then reads
+// the scales of 128 columns in whole vectors of 16 bytes.
+inline constexpr int64_t kScaledGemmTokens = 4;
+
 // Returns the alignment on which an algorithm may rely. It is 256 bytes if the address is a
 // multiple of 256, as whole allocations are. Otherwise it is the largest power of two that divides
 // the address, at most the 16 bytes that vectors and TMA need.
