@@ -115,6 +115,8 @@ class Backend {
   virtual int64_t PreparedMoeBytes(const WeightView& part) const { return PreparedBytes(part); }
   virtual absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(
       const SamplerSpec& spec) = 0;
+  // Returns the most changes that PreparedSampler::Prepare returns for a sampler of these sizes.
+  virtual int64_t MostSampleChanges(int64_t /*max_rows*/, int64_t /*max_draws*/) const { return 0; }
 
   // Divides the attention of one step into pieces of work, on the host. All layers with
   // args.key() share the plan. The plan can be used until the next Plan call for the same

@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "engine/batch/lone_input.h"
+#include "kernels/lone_update.h"
 
 namespace quire::tools {
 namespace {
@@ -56,6 +57,8 @@ class Scorer {
     for (const int32_t target : targets) {
       rows_.push_back({.row = std::ssize(rows_), .given = target, .num_top = 0});
     }
+    ASSIGN_OR_RETURN(const kernels::TableUpdate update, sampler_->Prepare(rows_));
+    ASSIGN_OR_RETURN(const kernels::LoneUpdate sent, EnqueueLoneUpdate(backend_, update));
     RETURN_IF_ERROR(backend_.Sample({.logits = logits,
                                      .rows = rows_,
                                      .drawn = TensorView(drawn_.data(), kernels::DType::kI32, {1}),

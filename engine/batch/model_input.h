@@ -8,6 +8,7 @@
 
 #include "kernels/ops/copy_blocks.h"
 #include "kernels/ops/paged_attention.h"
+#include "kernels/ops/sample.h"
 #include "kernels/ops/shift_keys.h"
 #include "kernels/tensor_view.h"
 
@@ -41,6 +42,8 @@ struct ModelInput {
   // The keys of group 0 that decodes share; see AttentionPlanArgs.
   std::vector<int32_t> shared_seqs;
   std::vector<kernels::SharedKeys> shared_keys;
+  // What else the upload of the step carries (kernels::PreparedSampler::Prepare).
+  kernels::TableUpdate sampler_update;
 
   int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t num_seqs() const { return static_cast<int64_t>(query_lens.size()); }

@@ -92,8 +92,9 @@ absl::Status ValidateSampling(const SamplingParams& p, int32_t vocab_size) {
   if (p.best_of && (*p.best_of < p.n || *p.best_of > 64)) {
     return Invalid("sampling.best_of: want n (%d) to 64, got %d", p.n, *p.best_of);
   }
-  if (p.logit_bias.size() > 1024) {
-    return Invalid("sampling.logit_bias: want at most 1024 entries, got %d", p.logit_bias.size());
+  if (std::ssize(p.logit_bias) > kernels::kMostBiases) {
+    return Invalid("sampling.logit_bias: want at most %d entries, got %d", kernels::kMostBiases,
+                   p.logit_bias.size());
   }
   for (const LogitBias& entry : p.logit_bias) {
     RETURN_IF_ERROR(TokenInVocabulary("sampling.logit_bias", entry.token_id, vocab_size));

@@ -41,7 +41,7 @@ struct SamplingParams : kernels::DrawParams {
   // log-probability, best first. Absent: n, in order.
   std::optional<int32_t> best_of;
   std::optional<BeamParams> beam;          // absent: tokens are drawn
-  std::vector<LogitBias> logit_bias;       // at most 1024
+  std::vector<LogitBias> logit_bias;       // at most kernels::kMostBiases
   std::vector<int32_t> allowed_token_ids;  // empty: all; at most as many as the vocabulary has
 
   // Returns the number of samples that are drawn. A beam search counts as one.

@@ -45,8 +45,9 @@ struct RowWork {
 // Returns the size of the step's SampledTokens::tokens.
 int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works);
 
-// Returns the input of the op Sample for a work. It refers to `request` and `tokens`. For a draw
-// and for kTopK, `tokens` precede the drawn one, and `num_generated` also counts a token in flight.
+// Returns the input of the op Sample for a work, without the sequence. It refers to `request` and
+// `tokens`. For a draw and for kTopK, `tokens` precede the drawn one, and `num_generated` also
+// counts a token in flight.
 kernels::SampleRow MakeSampleRow(const RowWork& work, const Request& request,
                                  std::span<const int32_t> tokens, int64_t num_generated);
 

@@ -79,10 +79,10 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
   prompt.drawn = decode.drawn = drawn_;
   // The first forward pass is not timed: the weights may not be in memory yet, so this pass may be
   // much slower than later ones.
-  ASSIGN_OR_RETURN(const TensorView logits, model_.Forward(decode, cache_));
   Slot& slot = *slots_[0];
+  slot.input = decode;
   slot.sample_rows = {{.given = tokens[0]}};
-  RETURN_IF_ERROR(Sample(logits, slot));
+  RETURN_IF_ERROR(ForwardAndSample(slot));
   RETURN_IF_ERROR(backend_.Synchronize());
   sampler_->Take(slot.result.rows);
   if (!slot.result.rows[0].ok()) {
@@ -165,9 +165,8 @@ absl::Status Runner::Enqueue(const StepPlan& plan, Slot& slot) {
   QUIRE_CHECK(num_drawn <= limits_.max_logit_rows) << "a step draws more tokens than its limits";
   slot.result.rows.clear();
 
-  ASSIGN_OR_RETURN(const TensorView logits, model_.Forward(slot.input, cache_));
   AddSampleRows(plan, slot);
-  RETURN_IF_ERROR(Sample(logits, slot));
+  RETURN_IF_ERROR(ForwardAndSample(slot));
   return backend_.Mark(*slot.done);
 }
 
@@ -193,11 +192,19 @@ void Runner::AddSampleRows(const StepPlan& plan, Slot& slot) {
         MakeSampleRow(work, *sequence.request, tokens,
                       sequence.num_generated() + (lacks_a_token ? 1 : 0) + num_drafts));
     slot.sample_rows.back().previous = entry.token_from_previous;
+    // Drafts may be other tokens in the next step.
+    if (entry.num_drafts == 0) slot.sample_rows.back().sequence = sequence.id;
   }
 }
 
-absl::Status Runner::Sample(const TensorView& logits, Slot& slot) {
-  if (slot.sample_rows.empty()) return absl::OkStatus();  // then `logits` is empty too
+absl::Status Runner::ForwardAndSample(Slot& slot) {
+  const bool samples = !slot.sample_rows.empty();
+  slot.input.sampler_update = {};
+  if (samples) {
+    ASSIGN_OR_RETURN(slot.input.sampler_update, sampler_->Prepare(slot.sample_rows));
+  }
+  ASSIGN_OR_RETURN(const TensorView logits, model_.Forward(slot.input, cache_));
+  if (!samples) return absl::OkStatus();
   return backend_.Sample(
       {.logits = logits, .rows = slot.sample_rows, .drawn = drawn_, .sampler = sampler_.get()});
 }

@@ -78,8 +78,8 @@ class Runner {
   absl::Status WarmUpEverySize(int32_t token);
   absl::Status Enqueue(const StepPlan& plan, Slot& slot);
   void AddSampleRows(const StepPlan& plan, Slot& slot);
-  // Enqueues the work of slot.sample_rows.
-  absl::Status Sample(const kernels::TensorView& logits, Slot& slot);
+  // Enqueues the forward pass of slot.input and the work of slot.sample_rows.
+  absl::Status ForwardAndSample(Slot& slot);
   std::string WhyNotFinite(const ModelInput& input, int64_t seq) const;
 
   kernels::Backend& backend_;

@@ -106,6 +106,9 @@ class CudaBackend final : public Backend {
       const SamplerSpec& spec) override {
     return DeviceSampler::Create(*device_, spec);
   }
+  int64_t MostSampleChanges(int64_t max_rows, int64_t max_draws) const override {
+    return DeviceSampler::MostChanges(max_rows, max_draws);
+  }
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
   void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const override {
     attention_.AppendLaunchKey(plan, key);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,8 +11,6 @@
 #include "base/check.h"
 #include "base/reproducible_math.h"
 #include "base/status_macros.h"
-#include "kernels/cuda/grow_buffer.h"
-#include "kernels/cuda/ops.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/ops/check.h"
 #include "kernels/sampling/exp.h"
@@ -23,18 +23,48 @@ namespace quire::kernels::cuda {
 namespace {
 
 constexpr auto kRowWords = static_cast<int64_t>(sizeof(DeviceSampleRow) / sizeof(int32_t));
+// The most changes of a slot that goes on. A step adds a token or two to a sequence, and as many
+// leave the window.
+constexpr int64_t kMostSlotChanges = 4;
+
+// A row may have a work for a given token beside its draws.
+int64_t MostRows(int64_t max_rows, int64_t max_draws) { return 2 * std::max(max_rows, max_draws); }
+
+bool HasIds(const TokenSet* set) { return set != nullptr && !set->empty(); }
+
+// Returns the first token of `row` that the penalties count. The window also has the token that the
+// host does not know yet.
+int64_t WindowBegin(const SampleRow& row) {
+  const int64_t size = std::ssize(row.tokens), num_unknown = row.previous >= 0 ? 1 : 0;
+  const int64_t last_n = row.params.penalty_last_n;
+  return last_n < 0 ? 0 : size - std::min(size, last_n - num_unknown);
+}
+
+// Writes the words of `set` to `words`, which hold the ids of a vocabulary.
+void WriteSet(const TokenSet* set, std::span<int32_t> words) {
+  std::ranges::fill(words, 0);
+  if (!HasIds(set)) return;
+  const auto from = std::as_bytes(set->words());
+  std::memcpy(words.data(), from.data(), std::min(from.size(), words.size_bytes()));
+}
 
 }  // namespace
 
 DeviceSampler::DeviceSampler(Device& device, const SamplerSpec& spec)
     : device_(device),
       vocab_size_(spec.vocab_size),
-      // A row may have a work for a given token beside its draws.
-      most_rows_(2 * std::max(spec.max_rows, spec.max_draws)),
+      most_rows_(MostRows(spec.max_rows, spec.max_draws)),
       drawable_(spec),
+      layout_{.vocab_size = spec.vocab_size},
       end_ids_(spec.end_ids),
       row_words_(most_rows_ * kRowWords),
-      in_output_(static_cast<size_t>(spec.vocab_size), -1) {}
+      slots_(static_cast<size_t>(spec.max_draws)) {
+  changes_.reserve(static_cast<size_t>(MostChanges(spec.max_rows, spec.max_draws)));
+}
+
+int64_t DeviceSampler::MostChanges(int64_t max_rows, int64_t max_draws) {
+  return MostRows(max_rows, max_draws) * kRowWords + max_draws * kMostSlotChanges;
+}
 
 absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(Device& device,
                                                                      const SamplerSpec& spec) {
@@ -47,18 +77,23 @@ absl::Status DeviceSampler::Allocate(const SamplerSpec& spec) {
   // Each block has a row to change. More blocks than multiprocessors would not run at once.
   grid_size_ = std::max<int64_t>(1, std::min<int64_t>(device_.info().num_sms, most_rows_));
   const int64_t row_bytes = most_rows_ * static_cast<int64_t>(sizeof(DeviceSampleRow));
+  const int64_t slot_bytes = layout_.num_words() * static_cast<int64_t>(sizeof(int32_t));
   const int64_t result_bytes = most_rows_ * static_cast<int64_t>(sizeof(DeviceSampleResult));
   const int64_t top_bytes =
       most_rows_ * kMostTopLogprobs * static_cast<int64_t>(sizeof(TokenLogprob));
-  ASSIGN_OR_RETURN(rows_, device_.Allocate(row_bytes));
-  RETURN_IF_ERROR(device_.Fill(rows_.data(), 0, row_bytes));
-  ASSIGN_OR_RETURN(changes_, device_.Allocate(row_words_.max_changes_bytes()));
+  // TableChange has indices of 32 bits.
+  if ((row_bytes + std::ssize(slots_) * slot_bytes) / 4 > std::numeric_limits<int32_t>::max()) {
+    return WantGot("max_draws", absl::StrCat("at most 2^31 words, of ", layout_.num_words()),
+                   absl::StrCat(slots_.size()));
+  }
+  ASSIGN_OR_RETURN(table_, device_.Allocate(row_bytes + std::ssize(slots_) * slot_bytes));
+  RETURN_IF_ERROR(device_.Fill(table_.data(), 0, row_bytes));
   ASSIGN_OR_RETURN(edited_, device_.Allocate(grid_size_ * std::max<int64_t>(drawable_.end, 1) *
                                              SizeOf(DType::kF32)));
   ASSIGN_OR_RETURN(results_, device_.Allocate(result_bytes));
   ASSIGN_OR_RETURN(tops_, device_.Allocate(top_bytes));
   for (Call& call : calls_) {
-    ASSIGN_OR_RETURN(call.changes, device_.AllocateHost(row_words_.max_changes_bytes()));
+    ASSIGN_OR_RETURN(call.starts, device_.AllocateHost(kStartsAtOnce * slot_bytes));
     ASSIGN_OR_RETURN(call.results, device_.AllocateHost(result_bytes));
     ASSIGN_OR_RETURN(call.tops, device_.AllocateHost(top_bytes));
   }
@@ -82,36 +117,50 @@ absl::Status DeviceSampler::EnqueueHere(const SampleArgs& args) {
   if (args.logits.dim(1) > vocab_size_ || args.logits.dim(1) == 0) {
     return WantGot("logits", absl::StrCat("1 to ", vocab_size_, " ids"), args.logits.ToString());
   }
-  if (std::ssize(args.rows) > most_rows_) {
-    return WantGot("rows", absl::StrCat("at most ", most_rows_), absl::StrCat(args.rows.size()));
+  if (num_prepared_ != std::ssize(args.rows)) {
+    return WantGot("rows", "those of PreparedSampler::Prepare", absl::StrCat(args.rows.size()));
   }
-  for (const SampleRow& row : args.rows) {
-    if (row.num_best > 0) return absl::UnimplementedError("rows.num_best: not on CUDA");
-  }
-  QUIRE_CHECK(num_enqueued_ - num_taken_ < 2) << "the results of two calls have not been taken";
-  Call& call = calls_[static_cast<size_t>(num_enqueued_ % 2)];
-  RETURN_IF_ERROR(Upload(args, call));
-  RETURN_IF_ERROR(Launch(args, call));
+  RETURN_IF_ERROR(Launch(args, next_call()));
+  row_words_.Commit();
+  num_prepared_.reset();
   ++num_enqueued_;
   return absl::OkStatus();
 }
 
-template <typename T>
-DataRange DeviceSampler::AppendData(std::span<const T> values) {
-  static_assert(sizeof(T) % sizeof(int32_t) == 0 && alignof(T) <= 8);
-  if (data_.size() % 2 != 0) data_.push_back(0);  // a set's words need 8 bytes
-  const DataRange range = {.begin = static_cast<int32_t>(data_.size()),
-                           .size = static_cast<int32_t>(values.size())};
-  data_.resize(data_.size() + values.size() * (sizeof(T) / sizeof(int32_t)));
-  if (!values.empty()) {
-    std::memcpy(data_.data() + range.begin, values.data(), values.size_bytes());
+absl::StatusOr<TableUpdate> DeviceSampler::Prepare(std::span<const SampleRow> rows) {
+  if (std::ssize(rows) > most_rows_) {
+    return WantGot("rows", absl::StrCat("at most ", most_rows_), absl::StrCat(rows.size()));
   }
-  return range;
+  QUIRE_CHECK(num_enqueued_ - num_taken_ < 2) << "the results of two calls have not been taken";
+  if (num_prepared_) {  // but not enqueued, so the device may lack the changes
+    slot_of_.clear();
+    for (Slot& slot : slots_) slot.sequence = slot.last_call = -1;
+  }
+  num_prepared_ = std::ssize(rows);
+  num_starts_ = 0;
+  changes_.clear();
+  row_words_.Begin();
+  Call& call = next_call();
+  call.num_top.clear();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ASSIGN_OR_RETURN(const DeviceSampleRow row, Pack(rows[i], call));
+    call.num_top.push_back(row.num_top);
+    int32_t words[kRowWords];
+    std::memcpy(words, &row, sizeof(row));
+    for (int64_t w = 0; w < kRowWords; ++w) {
+      row_words_.Set(static_cast<int64_t>(i) * kRowWords + w, words[w]);
+    }
+  }
+  const std::span<const TableChange> of_rows = row_words_.changes();
+  changes_.insert(changes_.end(), of_rows.begin(), of_rows.end());
+  const int64_t num_words = table_.bytes() / static_cast<int64_t>(sizeof(int32_t));
+  return TableUpdate{.table = TensorView(table_.data(), DType::kI32, {num_words}),
+                     .changes = changes_};
 }
 
-DeviceSampleRow DeviceSampler::Pack(const SampleRow& row) {
+absl::StatusOr<DeviceSampleRow> DeviceSampler::Pack(const SampleRow& row, Call& call) {
+  if (row.num_best > 0) return absl::UnimplementedError("rows.num_best: not on CUDA");
   DeviceSampleRow packed = {.row = static_cast<int32_t>(row.row), .given = row.given};
-  packed.seen.size = -1;
   if (row.given >= 0) {
     packed.num_top = row.num_top.value_or(0);
     return packed;
@@ -130,95 +179,147 @@ DeviceSampleRow DeviceSampler::Pack(const SampleRow& row) {
   packed.num_top = row.num_top.value_or(-1);
   packed.bans_end_ids = row.bans_end_ids ? 1 : 0;
   if (params.has_penalties()) {
+    QUIRE_CHECK(std::ssize(row.tokens) + (row.previous >= 0 ? 1 : 0) ==
+                row.prompt_len + row.position)
+        << "tokens are missing";
+    packed.has_penalties = 1;
     packed.previous = row.previous;
     packed.repetition_penalty = params.repetition_penalty;
     packed.frequency_penalty = params.frequency_penalty;
     packed.presence_penalty = params.presence_penalty;
-    PackSeen(row, packed.seen);
   }
-  packed.biases = AppendData(row.biases);
-  if (row.allowed != nullptr) packed.allowed = AppendData(row.allowed->words());
-  if (row.banned != nullptr) packed.banned = AppendData(row.banned->words());
+  packed.num_biases = static_cast<int32_t>(row.biases.size());
+  packed.has_allowed = HasIds(row.allowed) ? 1 : 0;
+  packed.has_banned = HasIds(row.banned) ? 1 : 0;
+  if (packed.has_penalties + packed.num_biases + packed.has_allowed + packed.has_banned > 0) {
+    ASSIGN_OR_RETURN(packed.slot, SlotOf(row, call));
+  }
   return packed;
 }
 
-// Counts the tokens in the window, but the one that the host does not know yet.
-void DeviceSampler::PackSeen(const SampleRow& row, DataRange& seen) {
-  const int64_t size = std::ssize(row.tokens), num_unknown = row.previous >= 0 ? 1 : 0;
-  QUIRE_CHECK(size + num_unknown == row.prompt_len + row.position) << "tokens are missing";
-  const int64_t last_n = row.params.penalty_last_n;
-  const int64_t window = last_n < 0 ? size : std::min(size, last_n - num_unknown);
-  seen_.clear();
-  for (int64_t i = size - window; i < size; ++i) {
-    const int32_t id = row.tokens[static_cast<size_t>(i)];
-    if (id < 0 || id >= vocab_size_) continue;
-    int32_t& in_output = in_output_[static_cast<size_t>(id)];
-    if (in_output < 0) {
-      in_output = 0;
-      seen_.push_back({.id = id});
-    }
-    if (i >= row.prompt_len) ++in_output;
+absl::StatusOr<int32_t> DeviceSampler::SlotOf(const SampleRow& row, Call& call) {
+  const auto known = row.sequence < 0 ? slot_of_.end() : slot_of_.find(row.sequence);
+  if (known != slot_of_.end()) {
+    Slot& slot = slots_[static_cast<size_t>(known->second)];
+    slot.last_call = num_enqueued_;
+    if (!Continue(row, slot)) RETURN_IF_ERROR(Start(row, slot, call));
+    return known->second;
   }
-  for (SeenToken& token : seen_) {
-    token.in_output = std::exchange(in_output_[static_cast<size_t>(token.id)], -1);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    last_slot_ = (last_slot_ + 1) % slots_.size();
+    Slot& slot = slots_[last_slot_];
+    if (slot.last_call == num_enqueued_) continue;
+    slot_of_.erase(slot.sequence);
+    slot.sequence = row.sequence;
+    slot.last_call = num_enqueued_;
+    const auto index = static_cast<int32_t>(last_slot_);
+    if (row.sequence >= 0) slot_of_[row.sequence] = index;
+    RETURN_IF_ERROR(Start(row, slot, call));
+    return index;
   }
-  seen = AppendData(std::span<const SeenToken>(seen_));
+  return WantGot("rows", absl::StrCat("draws for at most ", slots_.size(), " sequences"), "more");
 }
 
-absl::Status DeviceSampler::Upload(const SampleArgs& args, Call& call) {
-  data_.clear();
-  call.num_top.clear();
-  row_words_.Begin();
-  for (size_t i = 0; i < args.rows.size(); ++i) {
-    const DeviceSampleRow row = Pack(args.rows[i]);
-    call.num_top.push_back(row.num_top);
-    int32_t words[kRowWords];
-    std::memcpy(words, &row, sizeof(row));
-    for (int64_t w = 0; w < kRowWords; ++w) {
-      row_words_.Set(static_cast<int64_t>(i) * kRowWords + w, words[w]);
-    }
+void DeviceSampler::CountTokens(const SampleRow& row, int64_t begin, int64_t end, int32_t by,
+                                Slot& slot) {
+  for (int64_t i = begin; i < end; ++i) {
+    const int32_t id = row.tokens[static_cast<size_t>(i)];
+    if (id < 0 || id >= vocab_size_) continue;
+    Count& count = slot.counts[id];
+    count.in_window += by;
+    if (i >= row.prompt_len) count.in_output += by;
+    touched_.push_back(id);
   }
-  const auto data_bytes = static_cast<int64_t>(data_.size() * sizeof(int32_t));
-  if (data_bytes > 0) {
-    RETURN_IF_ERROR(GrowBuffer(device_, &Device::AllocateHost, data_bytes, call.data).status());
-    RETURN_IF_ERROR(GrowBuffer(device_, &Device::Allocate, data_bytes, data_device_).status());
-    std::memcpy(call.data.data(), data_.data(), static_cast<size_t>(data_bytes));
-    RETURN_IF_ERROR(device_.CopyToDevice(data_device_.data(), call.data.data(), data_bytes));
+}
+
+bool DeviceSampler::Continue(const SampleRow& row, Slot& slot) {
+  if (HasIds(row.banned) && !slot.has_banned) return false;
+  if (!row.params.has_penalties()) return true;
+  const int64_t begin = WindowBegin(row), end = std::ssize(row.tokens);
+  const int64_t num_moves = begin - slot.begin + end - slot.end;
+  if (!slot.has_penalties || begin < slot.begin || end < slot.end || begin > slot.end ||
+      num_moves > kMostSlotChanges) {
+    return false;
   }
-  const std::span<const TableChange> changes = row_words_.changes();
-  if (!changes.empty()) {
-    std::memcpy(call.changes.data(), changes.data(), changes.size_bytes());
-    RETURN_IF_ERROR(device_.CopyToDevice(changes_.data(), call.changes.data(),
-                                         static_cast<int64_t>(changes.size_bytes())));
-    RETURN_IF_ERROR(UpdateTable(
-        device_, {.table = TensorView(rows_.data(), DType::kI32, {row_words_.size()}),
-                  .changes = TensorView(changes_.data(), DType::kI32, {std::ssize(changes), 2})}));
+  touched_.clear();
+  CountTokens(row, slot.end, end, 1, slot);
+  CountTokens(row, slot.begin, begin, -1, slot);
+  slot.begin = begin;
+  slot.end = end;
+  std::ranges::sort(touched_);
+  touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
+  const int64_t first = FirstWord(slot) + layout_.seen();
+  for (const int32_t id : touched_) {
+    const auto count = slot.counts.find(id);
+    const bool is_seen = count->second.in_window > 0;
+    changes_.push_back({.index = static_cast<int32_t>(first + id),
+                        .value = is_seen ? 1 + count->second.in_output : 0});
+    if (!is_seen) slot.counts.erase(count);
   }
-  row_words_.Commit();
-  return absl::OkStatus();
+  return true;
+}
+
+absl::Status DeviceSampler::Start(const SampleRow& row, Slot& slot, Call& call) {
+  if (std::ssize(row.biases) > kMostBiases) {
+    return WantGot("rows.biases", absl::StrCat("at most ", kMostBiases),
+                   absl::StrCat(row.biases.size()));
+  }
+  const int64_t num_words = layout_.num_words();
+  if (num_starts_ == kStartsAtOnce) {
+    RETURN_IF_ERROR(device_.Synchronize());
+    num_starts_ = 0;
+  }
+  const std::span words(static_cast<int32_t*>(call.starts.data()) + num_starts_ * num_words,
+                        static_cast<size_t>(num_words));
+  ++num_starts_;
+  const auto part = [&](int64_t begin, int64_t size) {
+    return words.subspan(static_cast<size_t>(begin), static_cast<size_t>(size));
+  };
+  if (!row.biases.empty()) {
+    std::memcpy(words.data(), row.biases.data(), row.biases.size_bytes());
+  }
+  WriteSet(row.allowed, part(layout_.allowed(), layout_.num_set_words()));
+  WriteSet(row.banned, part(layout_.banned(), layout_.num_set_words()));
+  slot.has_banned = HasIds(row.banned);
+  slot.has_penalties = row.params.has_penalties();
+  slot.counts.clear();
+  if (slot.has_penalties) {
+    slot.begin = WindowBegin(row);
+    slot.end = std::ssize(row.tokens);
+    touched_.clear();
+    CountTokens(row, slot.begin, slot.end, 1, slot);
+    const std::span<int32_t> seen = part(layout_.seen(), vocab_size_);
+    std::ranges::fill(seen, 0);
+    for (const auto& [id, count] : slot.counts) seen[static_cast<size_t>(id)] = 1 + count.in_output;
+  }
+  const int64_t used = slot.has_penalties ? num_words : layout_.seen();
+  return device_.CopyToDevice(static_cast<int32_t*>(table_.data()) + FirstWord(slot), words.data(),
+                              used * static_cast<int64_t>(sizeof(int32_t)));
 }
 
 absl::Status DeviceSampler::Launch(const SampleArgs& args, Call& call) {
   if (args.rows.empty()) return absl::OkStatus();
   const auto* const constants = static_cast<const int32_t*>(constants_.data());
   const int32_t* const holes = constants + sampling::kNumReachSteps;
-  RETURN_IF_ERROR(LaunchSample(device_,
-                               {.logits = args.logits.data<const float>(),
-                                .rows = static_cast<const DeviceSampleRow*>(rows_.data()),
-                                .data = static_cast<const int32_t*>(data_device_.data()),
-                                .drawn = args.drawn.data<const int32_t>(),
-                                .reach = static_cast<const uint32_t*>(constants_.data()),
-                                .holes = holes,
-                                .end_ids = holes + drawable_.holes.size(),
-                                .edited = static_cast<float*>(edited_.data()),
-                                .results = static_cast<DeviceSampleResult*>(results_.data()),
-                                .tops = static_cast<TokenLogprob*>(tops_.data()),
-                                .num_ids = static_cast<int32_t>(args.logits.dim(1)),
-                                .num_rows = static_cast<int32_t>(args.rows.size()),
-                                .num_drawable = drawable_.end,
-                                .num_holes = static_cast<int32_t>(drawable_.holes.size()),
-                                .num_end_ids = static_cast<int32_t>(end_ids_.size())},
-                               args.drawn.data<int32_t>(), grid_size_));
+  RETURN_IF_ERROR(
+      LaunchSample(device_,
+                   {.logits = args.logits.data<const float>(),
+                    .rows = static_cast<const DeviceSampleRow*>(table_.data()),
+                    .slots = static_cast<const int32_t*>(table_.data()) + row_words_.size(),
+                    .drawn = args.drawn.data<const int32_t>(),
+                    .reach = static_cast<const uint32_t*>(constants_.data()),
+                    .holes = holes,
+                    .end_ids = holes + drawable_.holes.size(),
+                    .edited = static_cast<float*>(edited_.data()),
+                    .results = static_cast<DeviceSampleResult*>(results_.data()),
+                    .tops = static_cast<TokenLogprob*>(tops_.data()),
+                    .layout = layout_,
+                    .num_ids = static_cast<int32_t>(args.logits.dim(1)),
+                    .num_rows = static_cast<int32_t>(args.rows.size()),
+                    .num_drawable = drawable_.end,
+                    .num_holes = static_cast<int32_t>(drawable_.holes.size()),
+                    .num_end_ids = static_cast<int32_t>(end_ids_.size())},
+                   args.drawn.data<int32_t>(), grid_size_));
   const int64_t num_rows = std::ssize(args.rows);
   RETURN_IF_ERROR(device_.CopyToHost(call.results.data(), results_.data(),
                                      num_rows * static_cast<int64_t>(sizeof(DeviceSampleResult))));

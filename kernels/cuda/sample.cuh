@@ -17,43 +17,46 @@ namespace quire::kernels::cuda {
 
 // All threads call the functions below for the same row.
 
-__device__ __forceinline__ void ApplyPenalties(const SampleKernelParams& p,
-                                               const DeviceSampleRow& row, int size, float* edited,
-                                               int* shared_flag) {
-  if (row.seen.size < 0) return;
-  const auto* const seen = reinterpret_cast<const SeenToken*>(p.data + row.seen.begin);
+// The slot of a row that has one.
+struct SlotData {
+  const LogitBias* biases;
+  const uint64_t *allowed, *banned;
+  const int32_t* seen;
+};
+
+__device__ __forceinline__ SlotData SlotOf(const SampleKernelParams& p,
+                                           const DeviceSampleRow& row) {
+  const int32_t* const words = p.slots + row.slot * p.layout.num_words();
+  return {.biases = reinterpret_cast<const LogitBias*>(words + p.layout.biases()),
+          .allowed = reinterpret_cast<const uint64_t*>(words + p.layout.allowed()),
+          .banned = reinterpret_cast<const uint64_t*>(words + p.layout.banned()),
+          .seen = words + p.layout.seen()};
+}
+
+// Copies the logits to `edited`, with the penalties.
+__device__ __forceinline__ void CopyWithPenalties(const SampleKernelParams& p,
+                                                  const DeviceSampleRow& row, const int32_t* seen,
+                                                  const float* logits, int size, float* edited) {
   // The host does not know the last token yet, so `seen` lacks it.
   const int previous = row.previous < 0 ? -1 : p.drawn[row.previous];
-  if (threadIdx.x == 0) *shared_flag = 0;
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < row.seen.size;
-       i += static_cast<int>(blockDim.x)) {
-    const SeenToken token = seen[i];
-    if (token.id == previous) *shared_flag = 1;
-    if (token.id >= 0 && token.id < size) {
-      sampling::Penalise(row, token.in_output + (token.id == previous ? 1 : 0), edited[token.id]);
-    }
-  }
-  __syncthreads();
-  if (threadIdx.x == 0 && *shared_flag == 0 && previous >= 0 && previous < size) {
-    sampling::Penalise(row, 1, edited[previous]);
-  }
-  __syncthreads();
+  ForEachId(logits, size, [&](int id, float logit) {
+    const int count = seen[id] + (id != previous ? 0 : seen[id] == 0 ? 2 : 1);
+    if (count > 0) sampling::Penalise(row, count - 1, logit);
+    edited[id] = logit;
+  });
 }
 
 // The first of several biases of an id adds all of them, in order.
-__device__ __forceinline__ void ApplyBiases(const SampleKernelParams& p, const DeviceSampleRow& row,
-                                            int size, float* edited) {
-  const auto* const biases = reinterpret_cast<const LogitBias*>(p.data + row.biases.begin);
-  for (int i = static_cast<int>(threadIdx.x); i < row.biases.size;
-       i += static_cast<int>(blockDim.x)) {
+__device__ __forceinline__ void ApplyBiases(const LogitBias* biases, int num_biases, int size,
+                                            float* edited) {
+  for (int i = static_cast<int>(threadIdx.x); i < num_biases; i += static_cast<int>(blockDim.x)) {
     const int id = biases[i].token_id;
     if (id < 0 || id >= size) continue;
     bool is_first = true;
     for (int j = 0; j < i && is_first; ++j) is_first = biases[j].token_id != id;
     if (!is_first) continue;
     float logit = edited[id];
-    for (int j = i; j < row.biases.size; ++j) {
+    for (int j = i; j < num_biases; ++j) {
       if (biases[j].token_id == id) logit += biases[j].bias;
     }
     edited[id] = logit;
@@ -61,9 +64,8 @@ __device__ __forceinline__ void ApplyBiases(const SampleKernelParams& p, const D
   __syncthreads();
 }
 
-__device__ __forceinline__ bool SetHas(const SampleKernelParams& p, const DataRange& set, int id) {
-  const auto* const words = reinterpret_cast<const uint64_t*>(p.data + set.begin);
-  return id / 64 < set.size && (words[id / 64] >> (id % 64) & 1) != 0;
+__device__ __forceinline__ bool SetHas(const uint64_t* words, int id) {
+  return (words[id / 64] >> (id % 64) & 1) != 0;
 }
 
 __device__ __forceinline__ void Ban(const int32_t* ids, int num_ids, int size, float* edited) {
@@ -75,20 +77,21 @@ __device__ __forceinline__ void Ban(const int32_t* ids, int num_ids, int size, f
 // Returns the logits to draw from: the row itself, or a changed copy of it.
 __device__ __forceinline__ const float* EditLogits(const SampleKernelParams& p,
                                                    const DeviceSampleRow& row, const float* logits,
-                                                   int size, int* shared_flag) {
-  if (row.seen.size < 0 && row.biases.size == 0 && row.allowed.size == 0 && row.banned.size == 0 &&
-      row.bans_end_ids == 0 && p.num_holes == 0) {
-    return logits;
-  }
+                                                   int size) {
+  if (row.slot < 0 && row.bans_end_ids == 0 && p.num_holes == 0) return logits;
   float* const edited = p.edited + int64_t{blockIdx.x} * p.num_drawable;
-  ForEachId(logits, size, [&](int id, float logit) { edited[id] = logit; });
+  const SlotData slot = row.slot < 0 ? SlotData{} : SlotOf(p, row);
+  if (row.has_penalties != 0) {
+    CopyWithPenalties(p, row, slot.seen, logits, size, edited);
+  } else {
+    ForEachId(logits, size, [&](int id, float logit) { edited[id] = logit; });
+  }
   __syncthreads();
-  ApplyPenalties(p, row, size, edited, shared_flag);
-  if (row.biases.size > 0) ApplyBiases(p, row, size, edited);
-  if (row.allowed.size > 0 || row.banned.size > 0) {
+  if (row.num_biases > 0) ApplyBiases(slot.biases, row.num_biases, size, edited);
+  if (row.has_allowed != 0 || row.has_banned != 0) {
     ForEachId(edited, size, [&](int id, float) {
-      const bool allowed = row.allowed.size == 0 || SetHas(p, row.allowed, id);
-      if (!allowed || SetHas(p, row.banned, id)) edited[id] = -INFINITY;
+      const bool allowed = row.has_allowed == 0 || SetHas(slot.allowed, id);
+      if (!allowed || (row.has_banned != 0 && SetHas(slot.banned, id))) edited[id] = -INFINITY;
     });
   }
   __syncthreads();
@@ -256,7 +259,7 @@ __device__ __forceinline__ DeviceSampleResult SampleOne(const SampleKernelParams
   result.id = row.given;
   if (row.given < 0) {
     const int size = std::min(p.num_drawable, p.num_ids);
-    const float* const edited = EditLogits(p, row, logits, size, &memory.bin);
+    const float* const edited = EditLogits(p, row, logits, size);
     if (edited != logits || size != p.num_ids) best = BestKey(edited, size, memory);
     if (size == 0 || LogitOfKey(best) == -INFINITY) {
       result.status = DeviceSampleResult::kNoneLeft;

@@ -14,7 +14,7 @@ namespace quire::kernels::cuda {
 struct SampleKernelParams {
   const float* logits = nullptr;  // [.., num_ids]
   const DeviceSampleRow* rows = nullptr;
-  const int32_t* data = nullptr;  // what rows refer to by DataRange
+  const int32_t* slots = nullptr;  // in `layout`
   const int32_t* drawn = nullptr;
   const uint32_t* reach = nullptr;  // sampling::ReachTable()
   const int32_t* holes = nullptr;   // ids without a piece, below num_drawable
@@ -22,6 +22,7 @@ struct SampleKernelParams {
   float* edited = nullptr;  // [grid, num_drawable], for logits that change
   DeviceSampleResult* results = nullptr;
   TokenLogprob* tops = nullptr;  // [rows, kMostTopLogprobs]: ids and their logits, in any order
+  SlotLayout layout;
   int32_t num_ids = 0, num_rows = 0, num_drawable = 0, num_holes = 0, num_end_ids = 0;
 };
 

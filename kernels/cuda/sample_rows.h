@@ -9,10 +9,19 @@
 
 namespace quire::kernels::cuda {
 
-// A part of SampleKernelParams::data.
-struct DataRange {
-  int32_t begin = 0;  // in words of 4 bytes
-  int32_t size = 0;   // in elements
+// The parts of a slot, in words of 4 bytes. A slot has the data of one sequence.
+struct SlotLayout {
+  int32_t vocab_size = 0;
+
+  constexpr int64_t num_set_words() const { return (int64_t{vocab_size} + 63) / 64 * 2; }
+  constexpr int64_t biases() const { return 0; }                 // LogitBias
+  constexpr int64_t allowed() const { return 2 * kMostBiases; }  // words of a TokenSet
+  constexpr int64_t banned() const { return allowed() + num_set_words(); }
+  // For each id: 0 if the window of the penalties lacks it, and else 1 more than how often it is in
+  // the output.
+  constexpr int64_t seen() const { return banned() + num_set_words(); }
+  // A multiple of 2, because the words of sets have 8 bytes.
+  constexpr int64_t num_words() const { return (seen() + vocab_size + 1) / 2 * 2; }
 };
 
 // One SampleRow. Every byte is a member's, so that rows can be compared as bytes.
@@ -28,20 +37,13 @@ struct DeviceSampleRow {
   int32_t draw = -1;
   int32_t previous = -1;
   int32_t num_top = -1;  // -1: no log-probabilities
-  DataRange seen;        // SeenToken; size -1: no penalties
-  DataRange biases;      // LogitBias
-  DataRange allowed;     // words of a TokenSet; empty: all ids
-  DataRange banned;      // words of a TokenSet
+  // The slot has what the next four members refer to. -1: they are 0.
+  int32_t slot = -1;
+  int32_t num_biases = 0;
+  int32_t has_penalties = 0, has_allowed = 0, has_banned = 0;
   int32_t bans_end_ids = 0;
-  int32_t unused = 0;
 };
-static_assert(sizeof(DeviceSampleRow) == 112);
-
-// An id that occurs in the window of the penalties.
-struct SeenToken {
-  int32_t id = 0;
-  int32_t in_output = 0;  // how often
-};
+static_assert(sizeof(DeviceSampleRow) == 96);
 
 struct DeviceSampleResult {
   enum Status : int32_t { kOk, kNotFinite, kNoneLeft };

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "kernels/ops/update_table.h"
 #include "kernels/tensor_view.h"
 #include "kernels/token_set.h"
 
@@ -60,9 +61,13 @@ struct SampleRow {
   // all of them if there are fewer. At most kMostBest. The CUDA backend has no such list.
   int32_t num_best = 0;
   DrawParams params;
-  uint64_t seed = 0;                  // the seed of the request plus the index of the sample
-  int64_t position = 0;               // how many tokens the sequence has generated
-  std::span<const LogitBias> biases;  // several for one id add up, in order
+  uint64_t seed = 0;     // the seed of the request plus the index of the sample
+  int64_t position = 0;  // how many tokens the sequence has generated
+  // Rows of one sequence have equal `biases`, `allowed` and prompts, and `banned` is one set or
+  // null. From call to call, `tokens` only grow, so a backend may keep what it has of them. -1: of
+  // no such sequence.
+  int64_t sequence = -1;
+  std::span<const LogitBias> biases;  // several for one id add up, in order; at most kMostBiases
   const TokenSet* allowed = nullptr;  // null or empty: all ids
   const TokenSet* banned = nullptr;   // null: no id
   bool bans_end_ids = false;          // the tokenizer's end ids are banned too
@@ -88,6 +93,8 @@ struct PositionLogprobs {
   std::vector<TokenLogprob> top;
 };
 
+// The most biases of a row.
+inline constexpr int64_t kMostBiases = 1024;
 // The most tokens that SampleRow::num_top may ask for.
 inline constexpr int32_t kMostTopLogprobs = 20;
 // The most tokens that SampleRow::num_best may ask for.
@@ -110,12 +117,26 @@ struct SamplerSpec {
   int64_t max_draws = 0;  // the elements of SampleArgs::drawn
 };
 
+// Changes of a table in the backend's memory, for the op UpdateTable.
+struct TableUpdate {
+  TensorView table;
+  std::span<const TableChange> changes;
+};
+
 // The vocabulary and the memory for sampling on one backend. Backend::PrepareSampler makes it. Only
 // the op of that backend reads it.
 class PreparedSampler {
  public:
   virtual ~PreparedSampler() = default;
 
+  // Called before each call of the op, with the same rows. The caller enqueues the returned update
+  // before the op, in the one upload that a step has. The update is valid until the next call. When
+  // this is called, only the last call of the op may have results that are not taken. If the op is
+  // not called, the caller waits for the enqueued work before the next step.
+  // A backend whose op reads the rows themselves returns no update.
+  virtual absl::StatusOr<TableUpdate> Prepare(std::span<const SampleRow> /*rows*/) {
+    return TableUpdate();
+  }
   // Overwrites `results` with those of the oldest call that has not been taken. results[i] is that
   // of rows[i]. It is Internal if the largest logit of the row is not finite, which is a fault of
   // the model or the device. It is InvalidArgument if no id is left to draw. The op must have run,

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
 
+#include "kernels/lone_update.h"
 #include "kernels/token_set.h"
 #include "tests/kernels/kernel_testing.h"
 
@@ -74,10 +75,17 @@ TwoCalls SampleTwice(kernels::Backend& backend, int64_t num_ids) {
                               .drawn = TensorView(drawn.data(), DType::kI32, {kMaxDraws}),
                               .sampler = sampler.get()};
   ok(backend.CopyToDevice(logits.data(), first_logits.data(), bytes));
-  ok(backend.Sample(args));
+  std::vector<kernels::LoneUpdate> updates;
+  const auto sample = [&] {
+    const auto update = sampler->Prepare(args.rows);
+    ASSERT_TRUE(update.ok()) << update.status();
+    updates.push_back(*EnqueueLoneUpdate(backend, *update));
+    ok(backend.Sample(args));
+  };
+  sample();
   ok(backend.CopyToDevice(logits.data(), second_logits.data(), bytes));
   args.rows = next;
-  ok(backend.Sample(args));
+  sample();
   TwoCalls calls;
   calls.drawn.resize(kMaxDraws);
   ok(backend.CopyToHost(calls.drawn.data(), drawn.data(), drawn.bytes()));

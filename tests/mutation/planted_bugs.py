@@ -56,11 +56,22 @@ bug("g03", "a result is written over one that is not read yet", "*slots_[num_sub
     kind=ASYNCHRONY)
 
 bug, drop = source("kernels/cuda/device_sampler.cc", "cuda_device_sampler_test")
-bug("g04", "rows that changed are not uploaded", "if (!changes.empty()) {", "if (!changes.empty() && !(BUG && num_enqueued_ > 0)) {")
+bug("g04", "rows that changed are not uploaded", "of_rows.begin(), of_rows.end());",
+    "of_rows.begin(), BUG && num_enqueued_ > 0 ? of_rows.begin() : of_rows.end());")
+bug("g51", "a token that leaves the window of penalties stays counted", "CountTokens(row, slot.begin, begin, -1, slot);",
+    "if (!BUG) CountTokens(row, slot.begin, begin, -1, slot);")
+bug("g52", "a sequence that lost its slot goes on in that of another", "slot_of_.erase(slot.sequence);",
+    "if (!BUG) slot_of_.erase(slot.sequence);")
+bug("g53", "a set of ids that comes later is not sent", "if (HasIds(row.banned) && !slot.has_banned) return false;",
+    "if (!BUG && HasIds(row.banned) && !slot.has_banned) return false;")
+bug("g55", "slots are kept though their changes did not reach the device", "if (num_prepared_) {", "if (!BUG && num_prepared_) {")
+bug("g54", "the data of a sequence is sent in each step", "if (!Continue(row, slot))", "if (BUG || !Continue(row, slot))",
+    "cuda_engine_test:*UploadsLittle*")
 bug("g10", "the window of penalties forgets the token that the host does not know", "std::min(size, last_n - num_unknown)",
     "std::min(size, last_n - (BUG ? 0 : num_unknown))")
+bug, drop = source("kernels/cuda/device_sampler.h", "cuda_backend_test")
 bug("g11", "a call's results are overwritten by the next one's", "calls_[static_cast<size_t>(num_enqueued_ % 2)]",
-    "calls_[static_cast<size_t>(BUG ? 0 : num_enqueued_ % 2)]", "cuda_backend_test", kind=ASYNCHRONY)
+    "calls_[static_cast<size_t>(BUG ? 0 : num_enqueued_ % 2)]", kind=ASYNCHRONY)
 
 bug, drop = source("engine/model/layers/device_input.cc", "cuda_engine_test:*AStepAhead*")
 bug("g06", "a step's input is written over one that is not copied yet", "last_staging_ = 1 - last_staging_;",

@@ -34,10 +34,12 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
   const int64_t max_blocks = base::CeilDiv(limits.max_model_len, limits.block_size);
   ASSIGN_OR_RETURN(input.tables_, BlockTables::Create(backend, num_groups, limits.max_seqs,
                                                       max_blocks, limits.block_size));
-  input.capacity_bytes_ = 3 * Align(limits.max_tokens * 4) + Align((limits.max_seqs + 1) * 4) +
-                          Align(limits.max_seqs * 4) + Align(limits.max_logit_rows * 4) +
-                          num_groups * Align(limits.max_tokens * 8) +
-                          Align(input.tables_.max_changes_bytes());
+  input.capacity_bytes_ =
+      3 * Align(limits.max_tokens * 4) + Align((limits.max_seqs + 1) * 4) +
+      Align(limits.max_seqs * 4) + Align(limits.max_logit_rows * 4) +
+      num_groups * Align(limits.max_tokens * 8) + Align(input.tables_.max_changes_bytes()) +
+      Align(backend.MostSampleChanges(limits.max_logit_rows, limits.max_logit_rows) *
+            int64_t{sizeof(kernels::TableChange)});
   ASSIGN_OR_RETURN(input.buffer_, backend.Allocate(input.capacity_bytes_));
   if (!info.host_memory) {
     for (kernels::DeviceBuffer& staging : input.staging_) {
@@ -72,8 +74,9 @@ void DeviceInput::Pad(const ModelInput& input, int64_t num_seqs) {
   }
 }
 
-TensorView DeviceInput::Place(const ModelInput& input, std::span<const KvGroup> groups,
-                              std::span<const kernels::TableChange> changes, char* host) {
+void DeviceInput::Place(const ModelInput& input, std::span<const KvGroup> groups,
+                        std::span<const kernels::TableChange> changes,
+                        std::span<const kernels::TableChange> sampler_changes, char* host) {
   placed_bytes_ = 0;
   const auto place = [&](const auto& values, DType dtype, std::initializer_list<int64_t> shape) {
     const TensorView view(static_cast<char*>(buffer_.data()) + placed_bytes_, dtype, shape);
@@ -100,7 +103,8 @@ TensorView DeviceInput::Place(const ModelInput& input, std::span<const KvGroup> 
   }
   // The changes come last. Their number differs from step to step, and no other address depends on
   // it.
-  return place(changes, kI32, {std::ssize(changes), 2});
+  table_changes_ = place(changes, kI32, {std::ssize(changes), 2});
+  sampler_changes_ = place(sampler_changes, kI32, {std::ssize(sampler_changes), 2});
 }
 
 absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& input,
@@ -112,11 +116,15 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
   last_staging_ = 1 - last_staging_;
   const kernels::DeviceBuffer& staging = staging_[last_staging_];
   auto* const host = static_cast<char*>(staging.bytes() > 0 ? staging.data() : buffer_.data());
-  const TensorView changes = Place(step, groups, tables_.Changes(input, groups), host);
+  Place(step, groups, tables_.Changes(input, groups), input.sampler_update.changes, host);
   if (staging.bytes() > 0) {
     RETURN_IF_ERROR(backend.CopyToDevice(buffer_.data(), host, placed_bytes_));
   }
-  RETURN_IF_ERROR(tables_.Update(backend, changes));
+  RETURN_IF_ERROR(tables_.Update(backend, table_changes_));
+  if (sampler_changes_.dim(0) > 0) {
+    RETURN_IF_ERROR(
+        backend.UpdateTable({.table = input.sampler_update.table, .changes = sampler_changes_}));
+  }
   const std::span shared_seqs = input.shared_seqs;
   const std::span shared_keys = input.shared_keys;
   for (auto& [key, plan] : plans_) {

@@ -58,10 +58,11 @@ class DeviceInput {
  private:
   // Writes the vectors of `input` but its block tables into padded_, followed by the padding.
   void Pad(const ModelInput& input, int64_t num_seqs);
-  // Places the vectors of `input` and `changes` one after another in the host memory at `host`, and
-  // sets the views to the same places in buffer_. Returns the view of `changes`.
-  kernels::TensorView Place(const ModelInput& input, std::span<const KvGroup> groups,
-                            std::span<const kernels::TableChange> changes, char* host);
+  // Places the vectors of `input`, `changes` of the block tables and those of the sampler one after
+  // another in the host memory at `host`, and sets the views to the same places in buffer_.
+  void Place(const ModelInput& input, std::span<const KvGroup> groups,
+             std::span<const kernels::TableChange> changes,
+             std::span<const kernels::TableChange> sampler_changes, char* host);
 
   int64_t capacity_bytes_ = 0, placed_bytes_ = 0;
   int64_t max_tokens_ = 0, max_seqs_ = 0, max_context_len_ = 0;
@@ -73,7 +74,7 @@ class DeviceInput {
   size_t last_staging_ = 0;
   ModelInput padded_;  // kept for its capacity
   kernels::TensorView token_ids_, token_sources_, positions_, query_starts_, context_lens_;
-  kernels::TensorView logit_rows_;
+  kernels::TensorView logit_rows_, table_changes_, sampler_changes_;
   std::vector<kernels::TensorView> slot_mappings_;  // by KV group
   // Create makes the keys.
   std::map<kernels::AttentionPlanKey, const kernels::AttentionPlan*> plans_;

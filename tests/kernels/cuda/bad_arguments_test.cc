@@ -127,13 +127,14 @@ TEST_F(BadArgumentsTest, OfSample) {
   const auto sampler =
       *DeviceSampler::Create(*device_, {.vocab_size = 8, .max_rows = 2, .max_draws = 3});
   const SampleRow row = {.draw = 0};
-  const std::vector<SampleRow> seven(7, row);
+  const std::vector<SampleRow> two(2, row);
   using Args = SampleArgs;
   Check<Args>({.logits = View(kF32, {2, 8}),
                .rows = {&row, 1},
                .drawn = View(kI32, {3}),
                .sampler = sampler.get()},
               [&](const Args& args) {
+                EXPECT_TRUE(sampler->Prepare({&row, 1}).ok());
                 const absl::Status status = DeviceSampler::Enqueue(args);
                 std::vector<absl::StatusOr<SampledRow>> results;
                 if (status.ok() && device_->Synchronize().ok()) sampler->Take(results);
@@ -143,8 +144,18 @@ TEST_F(BadArgumentsTest, OfSample) {
                {"logits: want 1 to 8 ids", Set(&Args::logits, View(kF32, {2, 9}))},
                {"logits: want 1 to 8 ids", Set(&Args::logits, View(kF32, {2, 0}))},
                {"drawn: want int32 [*]", Set(&Args::drawn, View(kF32, {3}))},
-               {"rows: want at most 6, got 7", Set(&Args::rows, seven)},
+               {"rows: want those of PreparedSampler::Prepare, got 2", Set(&Args::rows, two)},
                {"sampler: want one", Set(&Args::sampler, nullptr)}});
+  const std::vector<SampleRow> seven(7, row);
+  EXPECT_THAT(std::string(sampler->Prepare(seven).status().message()),
+              HasSubstr("rows: want at most 6, got 7"));
+  const std::vector<LogitBias> biases(kMostBiases + 1);
+  const SampleRow biased = {.draw = 0, .biases = biases};
+  EXPECT_THAT(std::string(sampler->Prepare({&biased, 1}).status().message()),
+              HasSubstr("rows.biases: want at most 1024, got 1025"));
+  const std::vector<SampleRow> four(4, SampleRow{.draw = 0, .biases = std::span(biases).first(1)});
+  EXPECT_THAT(std::string(sampler->Prepare(four).status().message()),
+              HasSubstr("rows: want draws for at most 3 sequences"));
 }
 
 TEST_F(BadArgumentsTest, OfGatherRows) {

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/device_sampler.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/sampling/sampler.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/sampling/random_logits.h"
@@ -60,15 +61,10 @@ DrawParams AnyParams() {
           .penalty_last_n = *rc::gen::element(-1, -1, 0, 1, 2, 15)};
 }
 
-Work AnyWork(int32_t vocab_size, int64_t num_rows, int32_t num_draws) {
+// Returns a draw from row 0.
+Work AnyDraw(int32_t vocab_size, int32_t num_draws) {
   Work work;
   SampleRow& row = work.row;
-  row.row = *rc::gen::inRange<int64_t>(0, num_rows);
-  if (*rc::gen::inRange(0, 3) == 0) row.num_top = *rc::gen::element(0, 1, 3, 20);
-  if (*rc::gen::inRange(0, 5) == 0) {
-    row.given = *rc::gen::inRange(0, vocab_size + 2);
-    return work;
-  }
   row.params = AnyParams();
   row.seed = *rc::gen::arbitrary<uint64_t>();
   row.previous = *rc::gen::oneOf(rc::gen::just(-1), rc::gen::inRange(0, num_draws));
@@ -88,6 +84,18 @@ Work AnyWork(int32_t vocab_size, int64_t num_rows, int32_t num_draws) {
   if (rarely()) work.allowed = TokenSet(SomeIds(vocab_size), vocab_size);
   if (rarely()) work.banned = TokenSet(SomeIds(vocab_size), vocab_size);
   row.bans_end_ids = rarely();
+  return work;
+}
+
+Work AnyWork(int32_t vocab_size, int64_t num_rows, int32_t num_draws) {
+  Work work;
+  if (*rc::gen::inRange(0, 5) == 0) {
+    work.row.given = *rc::gen::inRange(0, vocab_size + 2);
+  } else {
+    work = AnyDraw(vocab_size, num_draws);
+  }
+  work.row.row = *rc::gen::inRange<int64_t>(0, num_rows);
+  if (*rc::gen::inRange(0, 3) == 0) work.row.num_top = *rc::gen::element(0, 1, 3, 20);
   return work;
 }
 
@@ -116,7 +124,9 @@ class BothSamplers {
         on_device_(*DeviceSampler::Create(*device_, spec)),
         on_host_(spec) {}
 
-  void Call(const std::vector<float>& logits, int64_t num_rows, std::vector<Work>& works) {
+  // If `fails_first`, a step with these works fails between Prepare and the op.
+  void Call(const std::vector<float>& logits, int64_t num_rows, std::vector<Work>& works,
+            bool fails_first = false) {
     std::vector<SampleRow> rows;
     for (Work& work : works) {
       work.Refer();
@@ -128,6 +138,20 @@ class BothSamplers {
                        .rows = rows,
                        .drawn = TensorView(drawn_.data(), DType::kI32, {num_draws}),
                        .sampler = on_device_.get()};
+    if (fails_first) {
+      RC_ASSERT(on_device_->Prepare(rows).ok());
+      RC_ASSERT(device_->Synchronize() == absl::OkStatus());
+    }
+    const auto update = on_device_->Prepare(rows);
+    RC_ASSERT(update.ok());
+    num_changes_ = std::ssize(update->changes);
+    std::vector<TableChange> changes(update->changes.begin(), update->changes.end());
+    changes.push_back({.index = -1});  // of no entry, for a call may change none
+    DeviceArray<TableChange> sent(*device_, changes);
+    RC_ASSERT(UpdateTable(*device_, {.table = update->table,
+                                     .changes = TensorView(sent.data(), DType::kI32,
+                                                           {std::ssize(changes), 2})})
+                  .ok());
     const absl::Status status = DeviceSampler::Enqueue(args);
     RC_ASSERT(status.ok());
     const std::vector<int32_t> drawn = drawn_.ToHost();
@@ -142,6 +166,8 @@ class BothSamplers {
     for (size_t i = 0; i < want.size(); ++i) ExpectEqual(got[i], want[i]);
     RC_ASSERT(drawn == want_drawn_);
   }
+  // The changes of the last call.
+  int64_t num_changes() const { return num_changes_; }
 
  private:
   const std::unique_ptr<Device> device_;
@@ -149,6 +175,7 @@ class BothSamplers {
   std::vector<int32_t> want_drawn_;
   const std::unique_ptr<DeviceSampler> on_device_;
   sampling::Sampler on_host_;
+  int64_t num_changes_ = 0;
 };
 
 std::vector<Work> AnyWorks(int32_t vocab_size, int64_t num_rows, int32_t num_draws) {
@@ -188,6 +215,54 @@ TEST(DeviceSamplerTest, DrawsAndWeighsAsTheHostDoes) {
     for (int call = 0; call < 3; ++call) {
       std::vector<Work> works = AnyWorks(vocab_size, 2, kDraws);
       samplers.Call(logits, 2, works);
+    }
+  });
+  EXPECT_TRUE(passed);
+  EXPECT_GT(case_number, std::min(QUIRE_RANDOM_CASES, 90));
+}
+
+// There are more sequences than slots, and each call has some of them.
+TEST(DeviceSamplerTest, SequencesThatGoOnSendWhatChangedAndDrawAsTheHostDoes) {
+  int case_number = 0;
+  const bool passed = rc::check([&] {
+    if (++case_number > QUIRE_RANDOM_CASES) return;
+    constexpr int32_t kSequences = 7, kDraws = 4, kIds = 50;
+    BothSamplers samplers(
+        {.vocab_size = kIds, .end_ids = {kEnd, kOtherEnd}, .max_rows = 1, .max_draws = kDraws},
+        ThreadOrder::kForward);
+    const std::vector<float> logits =
+        sampling::NormalLogits(kIds, 1.0f, *rc::gen::arbitrary<uint32_t>());
+    std::vector<Work> sequences;
+    for (int32_t i = 0; i < kSequences; ++i) {
+      sequences.push_back(AnyDraw(kIds, kDraws));
+      sequences.back().row.sequence = 1000 + i;
+    }
+    std::vector<size_t> chosen;
+    for (int call = 0; call < 12; ++call) {
+      const bool goes_on = call > 0 && *rc::gen::inRange(0, 3) > 0;
+      if (!goes_on) {
+        chosen.clear();
+        for (size_t i = 0; i < sequences.size() && chosen.size() < kDraws; ++i) {
+          if (*rc::gen::arbitrary<bool>()) chosen.push_back(i);
+        }
+      }
+      std::vector<Work> works;
+      for (const size_t i : chosen) {
+        Work& sequence = sequences[i];
+        for (int k = *rc::gen::element(0, 1, 1, 1, 2); k > 0; --k) {
+          sequence.tokens.push_back(*rc::gen::inRange(0, 20));
+        }
+        Work& work = works.emplace_back(sequence);
+        work.row.draw = static_cast<int32_t>(works.size()) - 1;
+        work.row.previous = *rc::gen::oneOf(rc::gen::just(-1), rc::gen::inRange(0, kDraws));
+        work.row.position = std::ssize(work.tokens) - work.row.prompt_len;
+        if (work.row.previous >= 0) ++work.row.position;
+        if (*rc::gen::inRange(0, 4) == 0) work.banned = {};
+      }
+      const bool fails_first = *rc::gen::inRange(0, 8) == 0;
+      samplers.Call(logits, 1, works, fails_first);
+      // The position, the token of the call before, has_banned and the slot, and four counts.
+      if (goes_on && !fails_first) RC_ASSERT(samplers.num_changes() <= std::ssize(chosen) * 8);
     }
   });
   EXPECT_TRUE(passed);
