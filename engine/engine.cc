@@ -494,6 +494,7 @@ Stats EngineImpl::stats() const {
                        .scores = metrics_.kept_scores.value(),
                        .tenants = metrics_.kept_tenants.value()}};
   if (disk_ != nullptr) stats.disk = disk_->stats();
+  for (size_t i = 0; i < stats.device.size(); ++i) stats.device[i] = metrics_.device[i].value();
   for (size_t i = 0; i < stats.followers.size(); ++i) {
     stats.followers[i] = metrics_.followers[i].value();
   }

@@ -13,8 +13,12 @@
 #include "engine/request/disk_stats.h"
 #include "engine/request/follow_end.h"
 #include "engine/request/session_counts.h"
+#include "kernels/device_counts.h"
 
 namespace quire::engine {
+
+using kernels::DeviceCount;
+using kernels::DeviceCounts;
 
 // The largest EngineConfig::max_draft_tokens. A step with drafts has at most one token more
 // (SchedulerConfig::max_tokens_with_drafts).
@@ -164,6 +168,7 @@ struct Stats {
   // KV head, a device reads a prefix once for every 64 of them, so it saves fewer.
   int64_t shared_prefixes = 0;
   int64_t saved_keys = 0;
+  DeviceCounts device{};                        // since the server was ready
   int64_t requests_rejected = 0;                // refused before admission
   int64_t deadlines_refused = 0;                // of these, for deadlines that would be missed
   std::array<int64_t, 3> followers{};           // sequences that waited, by FollowEnd

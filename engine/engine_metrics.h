@@ -24,6 +24,7 @@ struct EngineMetrics {
   base::Counter drafted_tokens, accepted_tokens;
   base::Counter block_copies, beam_copies, preemptions, steps, steps_failed;
   base::Counter shared_prefixes, saved_keys;
+  std::array<base::Counter, kernels::kNumDeviceCounts> device;  // as Stats::device
   base::Counter requests_rejected, deadlines_refused;
   std::array<base::Counter, 3> followers;  // by FollowEnd
   std::array<base::Counter, 3> resumes;    // by ResumeResult

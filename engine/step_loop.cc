@@ -100,6 +100,7 @@ absl::Status StepLoop::WarmUp() {
                    runner_.WarmUp(*parts_.tokenizer, tokens, *parts_.clock));
   pacer_.NoteStep(chunk, 0, times.prompt);
   pacer_.NoteStep(0, 1, times.decode);
+  counts_at_ready_ = parts_.backend->counts();
   UpdateMetrics();
   return absl::OkStatus();
 }
@@ -400,6 +401,9 @@ void StepLoop::UpdateMetrics() {
   metrics_.steps.Set(scheduler.num_steps);
   metrics_.shared_prefixes.Set(runner_.num_shared_prefixes());
   metrics_.saved_keys.Set(runner_.num_saved_keys());
+  const kernels::DeviceCounts counts = parts_.backend->counts();
+  for (size_t i = 0; i < counts.size(); ++i)
+    metrics_.device[i].Set(counts[i] - counts_at_ready_[i]);
 }
 
 }  // namespace quire::engine

@@ -151,7 +151,8 @@ class StepLoop {
   Scheduler scheduler_;
   PrefillPacer pacer_;
   Runner runner_;
-  std::deque<InFlight> in_flight_;  // oldest first
+  kernels::DeviceCounts counts_at_ready_{};  // what the warm-up made the device do
+  std::deque<InFlight> in_flight_;           // oldest first
   OutputProcessor output_;
   ContinuationScores scores_;
   LiveRequests live_;

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 
 #include "kernels/device_buffer.h"
+#include "kernels/device_counts.h"
 #include "kernels/dtype.h"
 #include "kernels/enqueued_work.h"
 #include "kernels/ops/copy_blocks.h"
@@ -67,6 +68,8 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual BackendInfo info() const = 0;
+  // Returns what a device was asked to do so far. All are zero without a device.
+  virtual DeviceCounts counts() const { return {}; }
   // The dtype of activations between ops.
   virtual DType activation_dtype() const = 0;
   // Returns true if attention has a fast kernel for layers of this key, and a KV cache with these

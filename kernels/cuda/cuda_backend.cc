@@ -10,6 +10,7 @@
 
 #include "base/math.h"
 #include "base/status_macros.h"
+#include "kernels/cuda/counted_device.h"
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/cuda_weight_layout.h"
 #include "kernels/cuda/device_sampler.h"
@@ -31,9 +32,27 @@ std::string NumericsOf(const CudaBackendOptions& options) {
                       options.fp8_products ? "-fp8" : "", options.skips_far_keys ? "-skip" : "");
 }
 
+struct AttentionCounts {
+  int64_t on_tensor_cores = 0, plain = 0;  // as in DeviceCount
+};
+
+// A recording, and the attention that a replay of it runs.
+class CountedRecording final : public Recording {
+ public:
+  CountedRecording(std::unique_ptr<Recording> recording, const AttentionCounts& attention)
+      : recording_(std::move(recording)), attention_(attention) {}
+
+  const Recording& recording() const { return *recording_; }
+  const AttentionCounts& attention() const { return attention_; }
+
+ private:
+  const std::unique_ptr<Recording> recording_;
+  const AttentionCounts attention_;
+};
+
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Device> device, const CudaBackendOptions& options,
+  CudaBackend(std::unique_ptr<CountedDevice> device, const CudaBackendOptions& options,
               DeviceBuffer linear_scratch)
       : device_(std::move(device)),
         activation_dtype_(options.activation_dtype),
@@ -67,6 +86,7 @@ class CudaBackend final : public Backend {
             .keeps_key_norms = skips_far_keys_,
             .lists_best = false};
   }
+  DeviceCounts counts() const override;
   DType activation_dtype() const override { return activation_dtype_; }
   bool HasFastAttention(DType cache_dtype, const AttentionPlanKey& layer,
                         int64_t block_size) const override {
@@ -139,7 +159,10 @@ class CudaBackend final : public Backend {
   absl::Status ShiftKeys(const ShiftKeysArgs& args) override {
     return cuda::ShiftKeys(*device_, args);
   }
-  absl::Status Sample(const SampleArgs& args) override { return DeviceSampler::Enqueue(args); }
+  absl::Status Sample(const SampleArgs& args) override {
+    num_sampled_rows_ += std::ssize(args.rows);
+    return DeviceSampler::Enqueue(args);
+  }
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return device_->CreateEvent(); }
   absl::Status Mark(Event& event) override { return device_->Mark(event); }
   absl::Status Wait(const Event& event) override { return device_->Wait(event); }
@@ -148,10 +171,8 @@ class CudaBackend final : public Backend {
     return absl::Seconds(seconds);
   }
   absl::StatusOr<std::unique_ptr<Recording>> Record(
-      absl::FunctionRef<absl::Status()> enqueue) override {
-    return device_->Record(enqueue);
-  }
-  absl::Status Replay(const Recording& recording) override { return device_->Replay(recording); }
+      absl::FunctionRef<absl::Status()> enqueue) override;
+  absl::Status Replay(const Recording& recording) override;
   absl::Status Synchronize() override { return device_->Synchronize(); }
 
  private:
@@ -162,7 +183,7 @@ class CudaBackend final : public Backend {
 
   // These members are constant after construction. The device is declared first, so buffers are
   // freed before the device.
-  const std::unique_ptr<Device> device_;
+  const std::unique_ptr<CountedDevice> device_;
   const DType activation_dtype_;
   const int32_t pipeline_depth_;
   const bool records_;
@@ -177,10 +198,21 @@ class CudaBackend final : public Backend {
   const bool skips_far_keys_;
   const std::string numerics_;
   int64_t num_e4m3_products_ = 0, num_other_e4m3_ = 0;  // as in BackendInfo
+  AttentionCounts num_attention_;
+  int64_t num_sampled_rows_ = 0;
   // Plans whose dtype or heads have no tensor core kernel. The plain kernel does not use the items
   // of a plan, but its arguments are checked against the plan.
   std::map<AttentionPlanKey, CudaAttentionPlan> plans_;
 };
+
+DeviceCounts CudaBackend::counts() const {
+  DeviceCounts counts = device_->counts();
+  const auto set = [&](DeviceCount count, int64_t n) { counts[static_cast<size_t>(count)] = n; };
+  set(DeviceCount::kTensorCoreAttention, num_attention_.on_tensor_cores);
+  set(DeviceCount::kPlainAttention, num_attention_.plain);
+  set(DeviceCount::kSampledRows, num_sampled_rows_);
+  return counts;
+}
 
 absl::StatusOr<DeviceBuffer> CudaBackend::Allocate(int64_t bytes) {
   // An empty tensor needs an address too, so at least one byte is allocated.
@@ -251,10 +283,28 @@ absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   if (PagedAttentionOp::Supports(dtype, args.key()) &&
       PagedAttentionOp::SupportsCache(dtype, args.kv_cache.dtype(), args.key(),
                                       args.kv_cache.block_size())) {
+    ++num_attention_.on_tensor_cores;
     return attention_.Run(args);
   }
   RETURN_IF_ERROR(static_cast<const CudaAttentionPlan&>(*args.plan).CheckMatches(args));
+  ++num_attention_.plain;
   return AttentionReference(*device_, args);
+}
+
+absl::StatusOr<std::unique_ptr<Recording>> CudaBackend::Record(
+    absl::FunctionRef<absl::Status()> enqueue) {
+  const AttentionCounts before = std::exchange(num_attention_, {});
+  absl::StatusOr<std::unique_ptr<Recording>> recording = device_->Record(enqueue);
+  const AttentionCounts recorded = std::exchange(num_attention_, before);
+  RETURN_IF_ERROR(recording.status());
+  return std::make_unique<CountedRecording>(*std::move(recording), recorded);
+}
+
+absl::Status CudaBackend::Replay(const Recording& recording) {
+  const auto& counted = static_cast<const CountedRecording&>(recording);
+  num_attention_.on_tensor_cores += counted.attention().on_tensor_cores;
+  num_attention_.plain += counted.attention().plain;
+  return device_->Replay(counted.recording());
 }
 
 absl::Status CheckFp8Products(const CudaBackendOptions& options, const DeviceInfo& device) {
@@ -305,8 +355,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Devic
     return WantGot("cuda_alibi_skip", "false with deterministic", "true");
   }
   RETURN_IF_ERROR(PagedAttentionOp::Check(*device, options.prefill_attention));
-  ASSIGN_OR_RETURN(DeviceBuffer scratch, device->Allocate(options.linear_scratch_bytes));
-  return std::make_unique<CudaBackend>(std::move(device), options, std::move(scratch));
+  auto counted = std::make_unique<CountedDevice>(std::move(device));
+  ASSIGN_OR_RETURN(DeviceBuffer scratch, counted->Allocate(options.linear_scratch_bytes));
+  return std::make_unique<CudaBackend>(std::move(counted), options, std::move(scratch));
 }
 
 }  // namespace quire::kernels::cuda

@@ -65,6 +65,34 @@ class Family {
   MetricFamily family_;
 };
 
+// All are zero on the CPU.
+void AddDevice(const engine::DeviceCounts& counts, std::vector<MetricFamily>& families) {
+  using engine::DeviceCount;
+  const auto value = [&](DeviceCount count) { return counts[static_cast<size_t>(count)]; };
+  const auto counter = [&](const char* name, const char* help, DeviceCount count) {
+    families.push_back(Family(name, MetricType::Counter, help).Add(value(count)).Take());
+  };
+  families.push_back(
+      Family("quire_device_attention_total", MetricType::Counter,
+             "Attention of one layer in one step on a GPU, by kind of kernel.")
+          .Add(value(DeviceCount::kTensorCoreAttention), {{"kernel", "tensor_cores"}})
+          .Add(value(DeviceCount::kPlainAttention), {{"kernel", "plain"}})
+          .Take());
+  counter("quire_device_recordings_total", "CUDA graphs recorded.", DeviceCount::kRecordings);
+  counter("quire_device_replays_total", "CUDA graphs replayed.", DeviceCount::kReplays);
+  counter("quire_device_uploads_total", "Copies from the host to the GPU.", DeviceCount::kUploads);
+  counter("quire_device_uploaded_bytes_total", "Bytes copied from the host to the GPU.",
+          DeviceCount::kUploadedBytes);
+  counter("quire_device_allocations_total",
+          "Allocations of the GPU's memory and of pinned memory since the server was ready.",
+          DeviceCount::kAllocations);
+  counter("quire_device_synchronizations_total",
+          "Times that the host waited for all work of the GPU since the server was ready.",
+          DeviceCount::kSynchronizations);
+  counter("quire_device_sampled_rows_total", "Rows of logits that the GPU sampled.",
+          DeviceCount::kSampledRows);
+}
+
 void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) {
   const auto gauge = [&](const char* name, const char* help, int64_t value) {
     families.push_back(Family(name, MetricType::Gauge, help).Add(value).Take());
@@ -324,7 +352,9 @@ MetricsExporter::MetricsExporter(const engine::Engine& engine, const RpcCounters
 
 std::string MetricsExporter::Text() const {
   std::vector<MetricFamily> families;
-  AddEngine(engine_.stats(), families);
+  const engine::Stats stats = engine_.stats();
+  AddEngine(stats, families);
+  AddDevice(stats.device, families);
   const engine::TenantUsages tenants = engine_.tenant_usages();
   AddTenants(tenants, families);
   AddChargedBlocks(tenants, families);

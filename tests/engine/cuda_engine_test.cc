@@ -106,6 +106,34 @@ TEST_P(CudaEngineTest, RunsTheKernelThatItsTypesHave) {
   }
 }
 
+TEST_P(CudaEngineTest, CountsWhatTheDeviceDid) {
+  const auto harness = Make();
+  log_.steps.clear();  // those of the warm-up
+  constexpr int32_t kTokens = 6;
+  harness->Generate(GreedyParams(RandomIds(20, 1), kTokens));
+  ASSERT_TRUE(harness->engine().WaitIdle(absl::Minutes(1)).ok());
+  testing::HostCalls did;
+  for (const testing::HostCalls& step : log_.steps) {
+    did.uploads += step.uploads;
+    did.uploaded_bytes += step.uploaded_bytes;
+    did.replays += step.replays;
+  }
+  EXPECT_GE(did.replays, kTokens - 1) << "decodes are replayed";
+  const Stats stats = harness->engine().stats();
+  const auto counted = [&](DeviceCount count) { return stats.device[static_cast<size_t>(count)]; };
+  EXPECT_EQ(counted(DeviceCount::kUploads), did.uploads);
+  EXPECT_EQ(counted(DeviceCount::kUploadedBytes), did.uploaded_bytes);
+  EXPECT_EQ(counted(DeviceCount::kReplays), did.replays);
+  EXPECT_EQ(counted(DeviceCount::kRecordings), 0) << "the warm-up made all recordings";
+  EXPECT_EQ(counted(DeviceCount::kAllocations), 0);
+  EXPECT_EQ(counted(DeviceCount::kSynchronizations), 0);
+  EXPECT_EQ(counted(DeviceCount::kSampledRows), kTokens);
+  constexpr int64_t kLayers = 2;
+  const bool is_plain = activations() == DType::kF32;
+  EXPECT_EQ(counted(DeviceCount::kPlainAttention), is_plain ? kLayers * stats.steps : 0);
+  EXPECT_EQ(counted(DeviceCount::kTensorCoreAttention), is_plain ? 0 : kLayers * stats.steps);
+}
+
 // Returns requests of every kind. Some end by a stop string or a stop token. With a pipeline depth
 // of 1, such a request ends while its next step is still in flight.
 std::vector<GenerateParams> RequestsOfEveryKind() {

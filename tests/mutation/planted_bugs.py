@@ -101,6 +101,11 @@ bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_deterministic_test:*Any
 bug("g23", "products have the rows of the step", "options.deterministic ? GemmRows::kFixed", "options.deterministic && !BUG ? GemmRows::kFixed")
 bug("g24", "attention is cut by the batch", ".fixed_split = options.deterministic,", ".fixed_split = options.deterministic && !BUG,")
 
+bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_engine_test:*CountsWhatTheDeviceDid*")
+bug("g47", "attention that is replayed is not counted", "*std::move(recording), recorded)",
+    "*std::move(recording), BUG ? AttentionCounts() : recorded)")
+drop("g48", "rows that the device samples are not counted", "num_sampled_rows_ += std::ssize(args.rows);")
+
 bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_fp8_product_test:*")
 bug("g25", "products in e4m3 have the numerics of others", 'options.fp8_products ? "-fp8"', 'options.fp8_products && !BUG ? "-fp8"')
 bug("g26", "experts are in a form that no kernel of theirs reads", "packs() && CanPackExperts(parts), false);",

@@ -241,6 +241,7 @@ engine::Stats FakeEngine::stats() const {
   stats.steps_failed = 19;
   stats.shared_prefixes = 26;
   stats.saved_keys = 27;
+  stats.device = {41, 42, 43, 44, 45, 46, 47, 48, 49};
   stats.requests_rejected = 18;
   stats.deadlines_refused = 31;
   stats.followers = {32, 33, 34};
