@@ -33,6 +33,8 @@ import threading
 import time
 import urllib.request
 
+from report import read_lines
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "models/quire-stories"
 READ_BYTES_PER_SECOND, FLOPS_PER_SECOND = 4.3e12, 780e12  # of an H200, where this run has not measured them
@@ -99,8 +101,7 @@ def ceilings(results: pathlib.Path) -> tuple[float, float]:
     """Bytes and FLOPs a second, as this run's ceilings were measured."""
     bandwidth, flops = READ_BYTES_PER_SECOND, FLOPS_PER_SECOND
     if results.exists():
-        rows = [json.loads(line) for line in results.read_text().splitlines() if line.strip()]
-        rows = [row for row in rows if row.get("type") == "row" and row.get("suite") == "ceilings"]
+        rows = [row for row in read_lines(results) if row.get("type") == "row" and row.get("suite") == "ceilings"]
         reads = [row["bytes"] / row["median_us"] * 1e6 for row in rows if "read" in row["name"]]
         gemms = [row["flops"] / row["median_us"] * 1e6 for row in rows if row["flops"] > row["bytes"]]
         bandwidth, flops = max(reads, default=bandwidth), max(gemms, default=flops)
@@ -278,8 +279,7 @@ def done_before(options, title: str) -> set:
     """The cases of a model that are left out, because the results have them."""
     if not options.resume or not options.json.exists():
         return set()
-    lines = [json.loads(line) for line in options.json.read_text().splitlines() if line.strip()]
-    return {line["case"] for line in lines if line["type"] == "engine" and line["model"] == title}
+    return {line["case"] for line in read_lines(options.json) if line["type"] == "engine" and line["model"] == title}
 
 
 def measure(options, name: str, write, flags=(), wanted=lambda case: True):
@@ -305,12 +305,11 @@ def measure(options, name: str, write, flags=(), wanted=lambda case: True):
                 if case in done or not wanted(case):
                     continue
                 done.add(case)
+                if time.monotonic() > options.deadline:
+                    report({"type": "engine_failed", "case": case, "reason": "no time is left"})
+                    continue
                 try:
-                    if time.monotonic() > options.deadline:
-                        raise TimeoutError("no time is left")
                     report(run())
-                except TimeoutError as error:
-                    report({"type": "engine_failed", "case": case, "reason": str(error)})
                 except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
                     report({"type": "engine_failed", "case": case, "reason": str(error)})
                     failed = True

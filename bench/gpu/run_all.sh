@@ -243,8 +243,8 @@ phase_sanitizer() {
   for one in "${sanitizer_cases[@]}"; do
     read -r tool name filter <<<"$one"
     rm -f "$json"
-    within "$most_of_a_test" compute-sanitizer --tool "$tool" --error-exitcode 99 "$build/tests/$name" --gtest_brief=1 --gtest_filter="$filter" \
-      --gtest_output="json:$json"
+    within "$most_of_a_test" compute-sanitizer --tool "$tool" --error-exitcode 99 "$build/tests/$name" --gtest_brief=1 \
+      --gtest_filter="$filter" --gtest_output="json:$json"
     line=$(python3 bench/gpu/report.py sanitizer "$tool" "$name" "$filter" $? "$json")
     tee -a "$results" <<<"$line"
     [[ $line == *'"status": "passed"'* ]] || failed=1

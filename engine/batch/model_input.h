@@ -42,7 +42,8 @@ struct ModelInput {
   // The keys of group 0 that decodes share; see AttentionPlanArgs.
   std::vector<int32_t> shared_seqs;
   std::vector<kernels::SharedKeys> shared_keys;
-  // What else the upload of the step carries (kernels::PreparedSampler::Prepare).
+  // Changes of the sampler, which the upload of the step carries too
+  // (kernels::PreparedSampler::Prepare).
   kernels::TableUpdate sampler_update;
 
   int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }

@@ -31,21 +31,25 @@ absl::Status MultiplySlice(Device& device, GemmArgs args, char* scratch) {
     args.a = scratch;
   }
   if (num_rows == kFixedRows && AlignmentOf(args.d) >= kAlignment) return device.Gemm(args);
-  void* const out = args.d;
-  args.d = scratch + InputBytes(args.lda, args.type);
-  const int64_t out_bytes = SpanBytes(num_rows, args.ldd, args.n, args.output_type);
-  // The columns between two rows of the product are copied back as they are.
-  if (args.accumulate || args.n < args.ldd) {
-    RETURN_IF_ERROR(device.CopyOnDevice(args.d, out, out_bytes));
-  }
-  RETURN_IF_ERROR(device.Gemm(args));
-  return device.CopyOnDevice(out, args.d, out_bytes);
+  return PaddedGemm(device, args, num_rows, scratch + InputBytes(args.lda, args.type));
 }
 
 }  // namespace
 
 int64_t FixedRowsScratchBytes(int64_t lda, int64_t ldd, DType type) {
   return InputBytes(lda, type) + kFixedRows * ldd * SizeOf(DType::kF32);
+}
+
+absl::Status PaddedGemm(Device& device, GemmArgs args, int64_t num_rows, void* padded) {
+  void* const out = args.d;
+  args.d = padded;
+  const int64_t bytes = SpanBytes(num_rows, args.ldd, args.n, args.output_type);
+  // The columns between two rows of the product are copied back as they are.
+  if (args.accumulate || args.n < args.ldd) {
+    RETURN_IF_ERROR(device.CopyOnDevice(padded, out, bytes));
+  }
+  RETURN_IF_ERROR(device.Gemm(args));
+  return device.CopyOnDevice(out, padded, bytes);
 }
 
 absl::Status FixedRowsGemm(Device& device, const GemmArgs& args, void* scratch) {

@@ -30,6 +30,11 @@ enum class GemmRows { kAny, kFixed };
 // elements, whatever the type of the output is.
 int64_t FixedRowsScratchBytes(int64_t lda, int64_t ldd, DType type);
 
+// Enqueues a product of args.m rows, of which `args.d` has room for `num_rows` alone. They are
+// computed at `padded`, which has room for all in the strides of args.d, and copied from there.
+// Nobody reads the others.
+absl::Status PaddedGemm(Device& device, GemmArgs args, int64_t num_rows, void* padded);
+
 // Enqueues the product, with the contract of Device::Gemm. `scratch` has the bytes of
 // FixedRowsScratchBytes at a multiple of 256.
 absl::Status FixedRowsGemm(Device& device, const GemmArgs& args, void* scratch);

@@ -2,6 +2,7 @@
 
 #include "base/math.h"
 #include "base/status_macros.h"
+#include "kernels/cuda/fixed_rows_gemm.h"
 #include "kernels/cuda/fp8_product.h"
 #include "kernels/cuda/gemm_shape.h"
 #include "kernels/cuda/launch.h"
@@ -11,20 +12,6 @@ namespace quire::kernels::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 256;  // of the scales in scratch memory
-
-// Enqueues a product whose output has room for `num_tokens` rows alone. The others go to `padded`,
-// and nobody reads them.
-absl::Status MultiplyPadded(Device& device, GemmArgs args, int64_t num_tokens, void* padded) {
-  void* const out = args.d;
-  args.d = padded;
-  const int64_t bytes = ((num_tokens - 1) * args.ldd + args.n) * SizeOf(args.output_type);
-  // The columns between two rows of the product are copied back as they are.
-  if (args.accumulate || args.n < args.ldd) {
-    RETURN_IF_ERROR(device.CopyOnDevice(padded, out, bytes));
-  }
-  RETURN_IF_ERROR(device.Gemm(args));
-  return device.CopyOnDevice(out, padded, bytes);
-}
 
 // Enqueues the products of tokens, which `args` has in e4m3, with the parts of args.scales. If
 // there are fewer tokens than args.m, their products take the way through `padded`.
@@ -39,7 +26,7 @@ absl::Status Multiply(Device& device, const CudaWeight& weight, GemmArgs args, i
     args.b_scales = weight.ScalesOf(part);
     args.d = out + part.first_row * SizeOf(args.output_type);
     RETURN_IF_ERROR(num_tokens == args.m ? device.Gemm(args)
-                                         : MultiplyPadded(device, args, num_tokens, padded));
+                                         : PaddedGemm(device, args, num_tokens, padded));
   }
   return absl::OkStatus();
 }

@@ -217,8 +217,8 @@ std::vector<GenerateParams> StreamsOfEveryKind(int32_t num_tokens) {
   return all;
 }
 
-// Of a step in which the sequences of the step before go on, the host enqueues little, and waits
-// for nothing but the result of the step before. In the step in which a sequence starts, the data
+// The host enqueues little of a step in which the sequences of the step before go on, and waits for
+// nothing but the result of that step. In the step in which a sequence starts, the data
 // of its draws comes in an upload of its own.
 TEST_P(CudaEngineTest, AStepThatGoesOnUploadsLittleAndNeitherAllocatesNorWaits) {
   constexpr int32_t kStreams = 16, kTokens = 60;

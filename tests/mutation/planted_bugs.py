@@ -94,8 +94,8 @@ bug("g20", "rows that are not aligned have a shape of their own", "|| AlignmentO
     "|| (!BUG && AlignmentOf(args.a) < kAlignment)")
 bug("g21", "the columns between rows are overwritten", "args.accumulate || args.n < args.ldd",
     "args.accumulate || (!BUG && args.n < args.ldd)")
-bug("g22", "the product is not copied back", "return device.CopyOnDevice(out, args.d, out_bytes);",
-    "return BUG ? absl::OkStatus() : device.CopyOnDevice(out, args.d, out_bytes);")
+bug("g22", "the product is not copied back", "return device.CopyOnDevice(out, padded, bytes);",
+    "return BUG ? absl::OkStatus() : device.CopyOnDevice(out, padded, bytes);")
 
 bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_deterministic_test:*AnyChunks/Rope")
 bug("g23", "products have the rows of the step", "options.deterministic ? GemmRows::kFixed", "options.deterministic && !BUG ? GemmRows::kFixed")

@@ -37,6 +37,13 @@ bool IsMapped(const void* address) {
 
 }  // namespace
 
+bool IsInside(const std::map<const char*, int64_t>& ranges, const MemoryRange& range) {
+  const auto after = ranges.upper_bound(range.data);
+  if (after == ranges.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return range.data - begin <= bytes - range.bytes;
+}
+
 void DeviceMemory::Add(void* data, int64_t bytes, bool sparse) {
   std::erase_if(removed_, [&](const auto& range) {
     return MemoryRange{range.first, range.second}.Overlaps({static_cast<char*>(data), bytes});
@@ -61,9 +68,7 @@ bool DeviceMemory::Has(const void* data, int64_t bytes) const {
 }
 
 bool DeviceMemory::WasRemoved(const void* data) const {
-  const auto* const address = static_cast<const char*>(data);
-  const auto after = removed_.upper_bound(address);
-  return after != removed_.begin() && address - std::prev(after)->first < std::prev(after)->second;
+  return IsInside(removed_, {static_cast<const char*>(data), 1});
 }
 
 DeviceMemory::Work::Work(const DeviceMemory& memory) : memory_(memory) {

@@ -22,6 +22,9 @@ struct MemoryRange {
   }
 };
 
+// Returns true if `range` is inside one of `ranges`, which has the bytes of each.
+bool IsInside(const std::map<const char*, int64_t>& ranges, const MemoryRange& range);
+
 class DeviceMemory {
  public:
   // Adds a range of device memory. From now on only the device's work may touch the range.

@@ -100,11 +100,7 @@ absl::StatusOr<void*> AllocateFilled(int64_t bytes, Poison poison) {
 
 // Returns true for an empty range too.
 bool Has(const std::map<const char*, int64_t>& allocations, const MemoryRange& range) {
-  if (range.bytes == 0) return true;
-  const auto after = allocations.upper_bound(range.data);
-  if (after == allocations.begin()) return false;
-  const auto& [begin, bytes] = *std::prev(after);
-  return range.data - begin <= bytes - range.bytes;
+  return range.bytes == 0 || IsInside(allocations, range);
 }
 
 // A command whose memory is known, but for a kernel.

@@ -21,8 +21,8 @@
 #include "bench/gpu/bench_device.h"
 #include "bench/gpu/stream.h"
 #include "bench/gpu/suites.h"
+#include "kernels/cuda/forwarding_device.h"
 #include "kernels/quant/float16.h"
-#include "tests/kernels/cuda/forwarding_device.h"
 
 namespace quire::bench {
 namespace {
@@ -30,7 +30,7 @@ namespace {
 using kernels::DeviceBuffer;
 using kernels::DType;
 using kernels::cuda::Device;
-using quire::testing::ForwardingDevice;
+using quire::kernels::cuda::ForwardingDevice;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 

@@ -10,9 +10,9 @@
 #include "engine/model/model_registry.h"
 #include "files/model_files.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/forwarding_device.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/kernels/cuda/device_testing.h"
-#include "tests/kernels/cuda/forwarding_device.h"
 
 namespace quire::testing {
 
@@ -20,7 +20,7 @@ struct GemmCounts {
   int all = 0, in_e4m3 = 0;
 };
 
-class GemmCountingDevice final : public ForwardingDevice {
+class GemmCountingDevice final : public kernels::cuda::ForwardingDevice {
  public:
   GemmCountingDevice(std::unique_ptr<kernels::cuda::Device> device, GemmCounts& counts)
       : ForwardingDevice(*device), owned_(std::move(device)), counts_(counts) {}

@@ -154,8 +154,8 @@ std::pair<ModelConfig, files::OpenedModel> BlockScaledModel(testing::InMemoryWei
 TEST(CudaFp8ProductsTest, ScalesOfBlocksDoTheSame) {
   testing::InMemoryWeights floats;
   const auto [config, files] = BlockScaledModel(floats);
-  // Of 8 products, 6 have scales of blocks, and the tokens after the last four another GEMM. The
-  // other 2 have 128 columns, so one scale for each row.
+  // Six of 8 products have scales of blocks, and the tokens after the last four another GEMM. The
+  // other two have 128 columns, so one scale for each row.
   ExpectAgreement("whole_blocks", config, files, 8, 2 + 2 * 6);
 }
 

@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                                               .head_dim = 64},
                                 .fewest_pieces = 6,
                                 .prefill = PrefillAttention::kWgmma},
-                      // Of each row tile, and wide.
+                      // Items of each row tile, and wide ones.
                       ScaleCase{.attention = {.sequences = {{3000, 40}, {90, 20}, {700, 1}},
                                               .num_heads = 8,
                                               .num_kv_heads = 2,

@@ -5,11 +5,11 @@
 #include <memory>
 #include <utility>
 
-#include "tests/kernels/cuda/forwarding_device.h"
+#include "kernels/cuda/forwarding_device.h"
 
 namespace quire::testing {
 
-class CountingDevice final : public ForwardingDevice {
+class CountingDevice final : public kernels::cuda::ForwardingDevice {
  public:
   // Counts kernels, GEMMs, copies, fills and replays in `num_enqueued`, which must outlive this
   // object.

@@ -10,11 +10,11 @@
 
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/fixed_rows_gemm.h"
+#include "kernels/cuda/forwarding_device.h"
 #include "kernels/cuda/gemm_shape.h"
 #include "kernels/cuda/ops.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
-#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace quire::kernels::cuda {
@@ -24,7 +24,7 @@ using testing::DeviceFloats;
 using testing::kFloats;
 using testing::Normal;
 
-class ShapeLog final : public testing::ForwardingDevice {
+class ShapeLog final : public ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;
   absl::Status Gemm(const GemmArgs& args) override {

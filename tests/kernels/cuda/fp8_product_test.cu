@@ -19,13 +19,13 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_weight_layout.h"
+#include "kernels/cuda/forwarding_device.h"
 #include "kernels/cuda/fp8_product.h"
 #include "kernels/cuda/fp8_weight.h"
 #include "kernels/cuda/weight_product.h"
 #include "kernels/quant/dequantize.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
-#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace quire::kernels::cuda {
@@ -254,7 +254,7 @@ TEST(Fp8WeightTest, ViewsBesideOneOfOtherRowsStayPacked) {
 // A backend that multiplies in e4m3, and counts what it enqueues.
 class Fp8ProductTest : public ::testing::TestWithParam<ThreadOrder> {
  protected:
-  class CountingProducts final : public testing::ForwardingDevice {
+  class CountingProducts final : public ForwardingDevice {
    public:
     CountingProducts(std::unique_ptr<Device> device, Fp8ProductTest& test)
         : ForwardingDevice(*device), owned_(std::move(device)), test_(test) {}

@@ -116,6 +116,21 @@ TEST_F(LateWorkTest, ACopyMayDependOnOneBeforeIt) {
   EXPECT_THAT(*staging, ::testing::Each(1));
 }
 
+// Enqueues the product of the number at `a` with itself.
+absl::Status Square(Device& device, void* a, void* out) {
+  return device.Gemm({.d = out,
+                      .a = a,
+                      .b = a,
+                      .m = 1,
+                      .n = 1,
+                      .k = 1,
+                      .lda = 1,
+                      .ldb = 1,
+                      .ldd = 1,
+                      .type = kernels::DType::kF32,
+                      .output_type = kernels::DType::kF32});
+}
+
 TEST_F(LateWorkTest, MemoryMustNotBeFreedUntilThen) {
   const std::string fault = "memory was freed before work that uses it had run";
   const auto fault_of = [&](const std::function<absl::Status(Device&, void* a, void* b)>& work,
@@ -131,27 +146,14 @@ TEST_F(LateWorkTest, MemoryMustNotBeFreedUntilThen) {
   const auto kernel = [](Device& device, void* a, void*) {
     return Launch(device, {}, &StoresItsVariant, {static_cast<float*>(a), 1});
   };
-  const auto gemm = [](Device& device, void* a, void* b) {
-    return device.Gemm({.d = b,
-                        .a = a,
-                        .b = a,
-                        .m = 1,
-                        .n = 1,
-                        .k = 1,
-                        .lda = 1,
-                        .ldb = 1,
-                        .ldd = 1,
-                        .type = kernels::DType::kF32,
-                        .output_type = kernels::DType::kF32});
-  };
   EXPECT_EQ(fault_of(fill, true), fault);
   EXPECT_EQ(fault_of(fill, false), "");
   EXPECT_EQ(fault_of(copy, true), fault);
   EXPECT_EQ(fault_of(copy, false), fault);
   EXPECT_EQ(fault_of(kernel, true), fault);
   EXPECT_EQ(fault_of(kernel, false), "");
-  EXPECT_EQ(fault_of(gemm, true), fault);
-  EXPECT_EQ(fault_of(gemm, false), fault);
+  EXPECT_EQ(fault_of(&Square, true), fault);
+  EXPECT_EQ(fault_of(&Square, false), fault);
 
   kernels::DeviceBuffer pinned = *device_.AllocateHost(kBytes);
   ASSERT_TRUE(device_.CopyToHost(pinned.data(), data(), kBytes).ok());
@@ -327,19 +329,6 @@ TEST_F(LateWorkTest, ARecordingCopiesToAndFromPinnedMemoryAlone) {
 
 TEST_F(LateWorkTest, AReplayOverFreedMemoryIsAFault) {
   using Work = std::function<absl::Status(Device&, void* freed, void* other, void* pinned)>;
-  const auto gemm = [](Device& device, void* a, void* d) {
-    return device.Gemm({.d = d,
-                        .a = a,
-                        .b = a,
-                        .m = 1,
-                        .n = 1,
-                        .k = 1,
-                        .lda = 1,
-                        .ldb = 1,
-                        .ldd = 1,
-                        .type = kernels::DType::kF32,
-                        .output_type = kernels::DType::kF32});
-  };
   const auto fault_of = [](const Work& work, bool frees_pinned = false) {
     EmulatedDevice device;
     kernels::DeviceBuffer a = *device.Allocate(64), b = *device.Allocate(64),
@@ -361,13 +350,18 @@ TEST_F(LateWorkTest, AReplayOverFreedMemoryIsAFault) {
   const Work to_host = [](Device& device, void* a, void*, void* pinned) {
     return device.CopyToHost(pinned, a, 64);
   };
-  for (const Work& work : std::initializer_list<Work>{
-           to_device, to_host,
-           [](Device&device, void*a, void*, void*) { return device.Fill(a, 0, 64); },
-           [](Device&device, void*a, void*b, void*) { return device.CopyOnDevice(a, b, 64); },
-           [](Device&device, void*a, void*b, void*) { return device.CopyOnDevice(b, a, 64); },
-           [&](Device&device, void*a, void*b, void*) { return gemm(device, a, b); },
-           [&](Device&device, void*a, void*b, void*) { return gemm(device, b, a); }}) {
+  const Work fill = [](Device& device, void* a, void*, void*) { return device.Fill(a, 0, 64); };
+  const Work copy = [](Device& device, void* a, void* b, void*) {
+    return device.CopyOnDevice(b, a, 64);
+  };
+  const Work copy_back = [](Device& device, void* a, void* b, void*) {
+    return device.CopyOnDevice(a, b, 64);
+  };
+  const Work square = [](Device& device, void* a, void* b, void*) { return Square(device, a, b); };
+  const Work square_back = [](Device& device, void* a, void* b, void*) {
+    return Square(device, b, a);
+  };
+  for (const Work& work : {to_device, to_host, fill, copy, copy_back, square, square_back}) {
     EXPECT_EQ(fault_of(work), fault);
   }
   EXPECT_EQ(fault_of(to_device, /*frees_pinned=*/true), fault);

@@ -15,9 +15,9 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/fixed_rows_gemm.h"
+#include "kernels/cuda/forwarding_device.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
-#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/moe_testing.h"
 
 namespace quire::kernels::cuda {
@@ -171,7 +171,7 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
 }
 
 // Refuses products whose number of rows is not that of a deterministic backend.
-class FixedRowsDevice final : public testing::ForwardingDevice {
+class FixedRowsDevice final : public ForwardingDevice {
  public:
   explicit FixedRowsDevice(std::unique_ptr<Device> device)
       : ForwardingDevice(*device), device_(std::move(device)) {}
@@ -374,7 +374,7 @@ TEST_P(CudaPackedMoeTest, ManyRowsGiveTheBitsOfExpandedWeights) {
   }
 }
 
-class AllocationCountingDevice final : public testing::ForwardingDevice {
+class AllocationCountingDevice final : public ForwardingDevice {
  public:
   AllocationCountingDevice(std::unique_ptr<Device> device, int& num_allocations)
       : ForwardingDevice(*device), owned_(std::move(device)), num_allocations_(num_allocations) {}

@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 
-from planted_bugs import ASYNCHRONY, ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, GROW, HERE, ITEMS, PLAN, PLANTED, PREFILL, REFERENCE, SHARED_UNITS
+from planted_bugs import ASYNCHRONY, ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, FIXED_ROWS, GROW, HERE, ITEMS, PLAN, PLANTED, PREFILL, REFERENCE, SHARED_UNITS
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
@@ -39,7 +39,6 @@ ATTENTION_UNIT = ATTENTION_HOST
 FP8_UNIT = f"{CUDA}/fp8_attention.cu"
 SKIPPING_UNIT = f"{CUDA}/skipping_attention.cu"
 PREFILL_UNIT = f"{CUDA}/prefill_attention.cu"
-SAMPLER = f"{CUDA}/device_sampler.cc"
 SCALE_UNIT = f"{HERE}/attention_scale_test.cu"
 # Maps a kernel source to pairs: the source to compile anew, and the test that should see the kernel's bugs.
 KERNELS = {
@@ -103,7 +102,8 @@ KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
 HOST_CODE = {
     EXPERTS: [(EXPERTS, "cuda_moe_test")],
     ITEMS: [(ATTENTION_UNIT, "cuda_paged_attention_test")],
-    GROW: [(SAMPLER, "cuda_device_sampler_test"), (ATTENTION_UNIT, "cuda_attention_path_test")],
+    FIXED_ROWS: [(FIXED_ROWS, "cuda_fp8_product_test"), (FIXED_ROWS, "cuda_fixed_rows_gemm_test")],
+    GROW: [(ATTENTION_UNIT, "cuda_attention_path_test")],
     ATTENTION_HOST: [(ATTENTION_UNIT, "cuda_attention_path_test"), (ATTENTION_UNIT, "cuda_attention_scale_test"),
                      (ATTENTION_UNIT, "cuda_fp8_attention_test"), (ATTENTION_UNIT, "cuda_far_keys_test"),
                      (ATTENTION_UNIT, "cuda_prefill_attention_test")],

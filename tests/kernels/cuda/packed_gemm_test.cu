@@ -14,6 +14,7 @@
 
 #include "base/math.h"
 #include "kernels/cuda/cuda_weight_layout.h"
+#include "kernels/cuda/forwarding_device.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pack_weight.h"
 #include "kernels/cuda/packed_choice.h"
@@ -23,7 +24,6 @@
 #include "kernels/quant/float16.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
-#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/cuda/small_integers.h"
 #include "tests/kernels/kernel_testing.h"
 
@@ -192,7 +192,7 @@ TEST_P(PackedGemmTest, AgreesWithDoublesForEveryTypeAndNumberOfTokens) {
 }
 
 // Refuses products of cuBLASLt, and counts launches.
-class PackedOnlyDevice final : public testing::ForwardingDevice {
+class PackedOnlyDevice final : public ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;
   absl::Status LaunchKernel(const KernelLaunch& launch) override {

@@ -9,11 +9,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "kernels/cuda/forwarding_device.h"
 #include "kernels/cuda/paged_attention.h"
 #include "kernels/quant/float16.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
-#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace quire::testing {
@@ -24,6 +24,7 @@ using kernels::DType;
 using kernels::PagedAttentionArgs;
 using kernels::TensorView;
 using kernels::cuda::Device;
+using kernels::cuda::ForwardingDevice;
 using kernels::cuda::PagedAttentionOp;
 using ::testing::HasSubstr;
 

@@ -23,6 +23,7 @@ DEQUANTIZE = f"{CUDA}/packed_dequantize.cuh"
 PACK = f"{CUDA}/pack_weight.cc"
 QUANTIZE = f"{CUDA}/quantize_tokens.cuh"
 FP8_PRODUCT = f"{CUDA}/fp8_product.cu"
+FIXED_ROWS = f"{CUDA}/fixed_rows_gemm.cc"
 FP8_WEIGHT = f"{CUDA}/fp8_weight.cc"
 PLAN = f"{CUDA}/attention_plan.cc"
 DECODES = f"{CUDA}/plan_decodes.cuh"
@@ -445,8 +446,8 @@ PLANTED = [
     ("rows as if they were together", QUANTIZE, "token * p.stride;\n  uint32_t", "token * p.cols;\n  uint32_t"),
     ("rows of blocks as if they were together", QUANTIZE, "token * p.stride;\n  const int64_t lane", "token * p.cols;\n  const int64_t lane"),
     ("padded products written past the output", FP8_PRODUCT, "num_tokens == args.m ?", "true ?"),
-    ("padded products without what they are added to", FP8_PRODUCT, "args.accumulate || args.n < args.ldd", "args.n < args.ldd"),
-    ("padded products over the columns beside them", FP8_PRODUCT, "args.accumulate || args.n < args.ldd", "args.accumulate"),
+    ("padded products without what they are added to", FIXED_ROWS, "args.accumulate || args.n < args.ldd", "args.n < args.ldd"),
+    ("padded products over the columns beside them", FIXED_ROWS, "args.accumulate || args.n < args.ldd", "args.accumulate"),
     ("padded products of four rows where three fit", FP8_PRODUCT, "kScaledGemmTokens * ldd * SizeOf", "3 * ldd * SizeOf"),
     ("scales of blocks as far apart as there are tokens", FP8_PRODUCT, ".scale_stride = slice.m", ".scale_stride = count"),
     ("tokens in turns over the first", FP8_PRODUCT, "first * args.ldd * SizeOf(args.output_type)", "0"),
@@ -575,7 +576,6 @@ EQUIVALENT = [
     (("weight_product", "std::min is its second", "kPackedBatch, args.m - first"),
      "the next batch writes the tokens after this one's again"),
     (("weight_product", "'rows_at_once > kGroupRows' becomes"), "16 rows less a remainder of none"),
-    (("fp8_product", "'args.n < args.ldd'"), "a copy of what the product overwrites"),
     (("fp8_product", "becomes '>='", "count > unit"), "a unit less a remainder of none"),
     (("rows", "struct alignas"), "a stricter alignment of vectors that have it"),
     (("/paged_attention.cuh", "'kHeadDim > 128'"), "items of one row tile on the code for two, which masks the other"),

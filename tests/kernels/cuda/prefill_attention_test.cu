@@ -14,9 +14,9 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/attn_merge.cuh"
+#include "kernels/cuda/forwarding_device.h"
 #include "kernels/cuda/paged_attention.h"
 #include "tests/kernels/cuda/attention_testing.h"
-#include "tests/kernels/cuda/forwarding_device.h"
 #include "tests/kernels/cuda/paged_attention_testing.h"
 
 namespace quire::testing {
@@ -25,6 +25,7 @@ namespace {
 using kernels::AttentionPattern;
 using kernels::DType;
 using kernels::cuda::Bf16;
+using kernels::cuda::ForwardingDevice;
 using kernels::cuda::kPrefillRowTiles;
 using kernels::cuda::PrefillAttention;
 

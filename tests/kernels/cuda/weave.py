@@ -161,7 +161,7 @@ def places(source: Source, changed: str, on: str):
         return
     begins, last, block_end = min(found, key=lambda statements: statements[1] - statements[0][0])
     first = begins[0]
-    # What a changed statement declares must live as long as the block, too: it may have a destructor.
+    # A variable that a changed statement declares must live as long as the block, too: it may have a destructor.
     if not any(DECLARATION.match(at) for at in [new(first, last), *(source.code[at:last] for at in begins)]):
         yield Place(first, last, f"\nif ({on}) {{ {new(first, last)} }} else {{\n", "\n}\n")
     yield Place(first, block_end, f"\nif ({on}) {{ {new(first, block_end)} }} else {{\n", "\n}\n")
