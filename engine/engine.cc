@@ -538,6 +538,7 @@ absl::Status EngineImpl::WaitIdle(absl::Duration timeout) {
 
 void EngineImpl::FailAll(const absl::Status& status) {
   tickets_.StartDrain();
+  loop_.LogLastSteps();
   for (const std::shared_ptr<Request>& request : running_.TakeAll()) {
     request->sink->Finish(status, {});
   }

@@ -117,8 +117,8 @@ class Engine {
   virtual absl::Status WaitIdle(absl::Duration timeout) = 0;
 
   // Ends every request with `status`, on the thread of the caller, although the step thread hangs.
-  // Refuses new requests. The engine cannot be used or destroyed afterwards: the caller must end
-  // the process.
+  // Refuses new requests, and logs the latest steps. The engine cannot be used or destroyed
+  // afterwards: the caller must end the process.
   virtual void FailAll(const absl::Status& status) = 0;
 };
 

@@ -30,12 +30,15 @@ BlockManagerConfig BlocksOf(const EngineParts& parts, DiskTier* disk) {
   return config;
 }
 
-absl::Status EndStatus(EndCause cause) {
+absl::Status EndStatus(EndCause cause, bool device_is_lost) {
   switch (cause) {
     case EndCause::kFinished:
       return absl::OkStatus();
     case EndCause::kCancelled:
-      return CancelledStatus();
+      return device_is_lost ? absl::UnavailableError(
+                                  "the device is lost, and the server ends: send the request "
+                                  "again, to another server or later")
+                            : CancelledStatus();
     case EndCause::kDeadline:
       return PastDeadlineStatus();
     case EndCause::kStalled:
@@ -117,12 +120,16 @@ void StepLoop::Run() {
 
 void StepLoop::EndAll() {
   TakeCommands(parts_.clock->Now());
+  CancelAll();
+  while (Step() || !live_.empty()) {
+  }
+}
+
+void StepLoop::CancelAll() {
   live_.ForEach([this](const LiveRequest& live) {
     live.request->cancelled.store(true, std::memory_order_release);
     Reconsider(live, parts_.clock->Now());
   });
-  while (Step() || !live_.empty()) {
-  }
 }
 
 // If this submits a plan, leaves at most pipeline_depth steps in flight. Otherwise completes all
@@ -247,6 +254,7 @@ void StepLoop::Submit(StepPlan plan, absl::Time now) {
   InFlight& step = in_flight_.emplace_back();
   step.plan = std::move(plan);
   step.begin = now;
+  last_steps_.Note(step.plan, now);
   step.status = runner_.Submit(step.plan);
 }
 
@@ -262,7 +270,7 @@ void StepLoop::CompleteOldest() {
   } else {
     base::Log(base::LogLevel::kError, "engine", "a step failed",
               {{"status", step.status.ToString()}, {"tokens", step.plan.num_tokens}});
-    CheckDevice(step.plan);
+    CheckDevice();  // first, so that probes know of a loss before clients do
     FailStep(step.plan, step.status);
   }
   scheduler_.Recycle(std::move(step.plan));
@@ -284,22 +292,14 @@ void StepLoop::NoteDuration(const InFlight& step, absl::Time now) {
                   std::min(now - step.begin, result_.since_previous));
 }
 
-void StepLoop::CheckDevice(const StepPlan& plan) {
+void StepLoop::CheckDevice() {
   const absl::Status status = parts_.backend->Synchronize();
   if (status.ok() || metrics_.device_lost.value() != 0) return;
   metrics_.device_lost.Set(1);
-  int64_t longest = 0;
-  for (const StepPlanEntry& entry : plan.entries) {
-    longest = std::max(longest, entry.first_position + entry.num_tokens);
-  }
   base::Log(base::LogLevel::kError, "engine", "the device is lost: every request fails",
-            {{"status", status.ToString()},
-             {"step", metrics_.steps.value()},
-             {"sequences", std::ssize(plan.entries)},
-             {"tokens", plan.num_tokens},
-             {"longest_context", longest},
-             {"copies", std::ssize(plan.copies)},
-             {"steps_in_flight", std::ssize(in_flight_)}});
+            {{"status", status.ToString()}, {"steps_in_flight", std::ssize(in_flight_)}});
+  LogLastSteps();
+  CancelAll();
   if (on_device_lost_) on_device_lost_();
 }
 
@@ -348,7 +348,7 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
       }
     }
     if (end.cause != EndCause::kFinished) {
-      if (live.status.ok()) live.status = EndStatus(end.cause);
+      if (live.status.ok()) live.status = EndStatus(end.cause, metrics_.device_lost.value() != 0);
       // The other samples of the request end too.
       live.request->cancelled.store(true, std::memory_order_release);
       Reconsider(live, now);

@@ -23,6 +23,7 @@
 #include "engine/engine_loader.h"
 #include "engine/engine_metrics.h"
 #include "engine/kv/block_manager.h"
+#include "engine/last_steps.h"
 #include "engine/live_requests.h"
 #include "engine/output/continuation_scores.h"
 #include "engine/output/output_processor.h"
@@ -52,10 +53,15 @@ class StepLoop {
   // Ends all running requests with CANCELLED, and joins the thread. Nothing may be sent to the
   // channel afterwards.
   void Stop();
+  // Logs the latest steps, of which one may still run. May be called on any thread.
+  void LogLastSteps() const { last_steps_.Log(parts_.clock->Now()); }
 
  private:
   void Run();
   void EndAll();
+  // Makes every request end. Steps in flight end those that they hold when they are collected, and
+  // the next step ends the others.
+  void CancelAll();
 
   // A plan whose result is not collected yet.
   struct InFlight {
@@ -109,9 +115,9 @@ class StepLoop {
   void Finish(const std::vector<FinishedSequence>& finished, absl::Time now);
   void NoteDuration(const InFlight& step, absl::Time now);
   void FailStep(const StepPlan& plan, const absl::Status& status);
-  // Called after a step failed. If the device can do nothing any more, logs the last step that it
-  // got, and tells the owner.
-  void CheckDevice(const StepPlan& plan);
+  // Called after a step failed. If the device can do nothing any more, logs the latest steps, ends
+  // every request, and tells the owner.
+  void CheckDevice();
   void UpdateMetrics();
 
   // Handles the rows of one entry of the plan: result_.rows[first, end).
@@ -143,6 +149,7 @@ class StepLoop {
   const std::function<void()> on_device_lost_;
 
   std::atomic<bool> stopping_ = false;
+  LastSteps last_steps_;
   std::thread thread_;
 
   // Step thread only.

@@ -47,6 +47,7 @@ using base::Log;
 using base::LogLevel;
 
 constexpr absl::Duration kLastWords = absl::Seconds(1);  // for short RPCs to end before the stop
+constexpr absl::Duration kLeavePoll = absl::Milliseconds(50);
 constexpr absl::Duration kLastBytes = absl::Milliseconds(200);  // for the door to send them
 constexpr std::chrono::seconds kCacheMapPatience{2};       // for the step thread to make a picture
 constexpr absl::Duration kCallTimeout = absl::Seconds(3);  // for the server's calls to itself
@@ -101,26 +102,32 @@ void LogReady(const engine::Engine& engine, const GrpcServer& server, const Admi
 }
 
 // Announces the drain, and goes on serving for --drain_delay. During this time load balancers can
-// notice the drain.
-void LeaveService(const ServerConfig& config, std::atomic<bool>& leaving, GrpcServer& server) {
-  if (config.drain_delay <= absl::ZeroDuration()) return;
+// notice the drain. A server without a device has nothing to serve with, and does not wait.
+void LeaveService(const ServerConfig& config, const engine::Engine& engine,
+                  std::atomic<bool>& leaving, GrpcServer& server) {
+  const absl::Time end = base::SteadyNow() + config.drain_delay;
+  const auto is_over = [&] { return base::SteadyNow() >= end || engine.liveness().device_lost; };
+  if (is_over()) return;
   leaving = true;
   server.AnnounceDrain();
   Log(LogLevel::kInfo, "server", "leaving service",
       {{"delay", absl::FormatDuration(config.drain_delay)}});
-  absl::SleepFor(config.drain_delay);  // a second signal ends the process
+  while (!is_over()) absl::SleepFor(kLeavePoll);  // a second signal ends the process
 }
 
 // Sets health to NOT_SERVING, lets running requests finish within --drain_timeout, and cancels the
-// rest.
+// rest. If the device is lost, all requests have ended, and their clients get kLastWords to read.
 void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const OpenCalls& calls,
                   HealthWatch& watch, GrpcServer& server) {
-  const absl::Time deadline = base::SteadyNow() + config.drain_timeout;
   server.Drain();
+  const absl::Duration timeout = engine.liveness().device_lost
+                                     ? std::min(kLastWords, config.drain_timeout)
+                                     : config.drain_timeout;
+  const absl::Time deadline = base::SteadyNow() + timeout;
   // Logs after Drain, so that new requests are refused when the message appears.
   Log(LogLevel::kInfo, "server", "draining",
-      {{"open_calls", calls.Get()}, {"timeout", absl::FormatDuration(config.drain_timeout)}});
-  const absl::Status idle = engine.WaitIdle(config.drain_timeout);
+      {{"open_calls", calls.Get()}, {"timeout", absl::FormatDuration(timeout)}});
+  const absl::Status idle = engine.WaitIdle(timeout);
   const bool done = idle.ok() && calls.WaitUntilNone(deadline);
   if (!done) {
     Log(LogLevel::kWarning, "server", "cancelling what still runs", {{"open_calls", calls.Get()}});
@@ -284,8 +291,7 @@ absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credent
                  }}));
   }
   engine::EngineConfig engine_config = config.engine;
-  // The requests that run get their errors while the server drains.
-  engine_config.on_device_lost = [] { ::kill(::getpid(), SIGTERM); };
+  engine_config.on_device_lost = [&signals] { signals.Stop(); };
   ASSIGN_OR_RETURN(engine, engine::Engine::Create(engine_config));
   gpu = WatchGpu(engine->server_info());
   ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
@@ -311,7 +317,7 @@ absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credent
           : [&] { EndWhileTheDeviceHangs(*engine, open_calls); });
   LogReady(*engine, *server, admin.get(), base::SteadyNow() - start);
   signals.Wait();
-  LeaveService(config, leaving, *server);
+  LeaveService(config, *engine, leaving, *server);
   DrainAndStop(config, *engine, open_calls, watch, *server);
   return engine->liveness().device_lost ? kDeviceLostStatus : 0;
 }

@@ -44,6 +44,12 @@ void StopSignals::Wait() {
   while (!stop_) stopped_.WaitFor(mu_, std::chrono::minutes(1));
 }
 
+void StopSignals::Stop() {
+  base::MutexLock lock(mu_);
+  stop_ = true;
+  stopped_.NotifyAll();
+}
+
 void StopSignals::OnHangUp(std::function<void()> reload) {
   base::MutexLock lock(mu_);
   reload_ = std::move(reload);
@@ -60,8 +66,8 @@ void StopSignals::Run() {
     if (signal == SIGHUP && reload_) reload_();
     if (signal != SIGTERM && signal != SIGINT && signal != SIGQUIT) continue;
     if (!serving_) std::_Exit(EXIT_SUCCESS);
-    if (stop_) std::_Exit(EXIT_FAILURE);
-    stop_ = true;
+    if (signalled_) std::_Exit(EXIT_FAILURE);
+    signalled_ = stop_ = true;
     stopped_.NotifyAll();
   }
 }

@@ -1,8 +1,9 @@
 #pragma once
 
 // Handles signals. The first SIGTERM, SIGINT or SIGQUIT asks the server to drain, and the second
-// asks it to exit immediately. SIGHUP asks the server to read files again. SIGUSR1 and SIGUSR2 are
-// ignored, because by default they would kill the process.
+// asks it to exit immediately. The server can ask itself to drain, which is no signal. SIGHUP asks
+// the server to read files again. SIGUSR1 and SIGUSR2 are ignored, because by default they would
+// kill the process.
 
 #include <functional>
 #include <thread>
@@ -25,8 +26,10 @@ class StopSignals {
   // From now on the first stop signal ends Wait. Before this call, a stop signal ends the process
   // with status 0, because no request runs yet.
   void StartServing();
-  // Returns after the first signal to stop.
+  // Returns after the first signal to stop, or after Stop.
   void Wait();
+  // Ends Wait. A signal that comes afterwards still counts as the first. Thread-safe.
+  void Stop();
 
   // Makes SIGHUP call `reload` on the signals' thread. If `reload` is null, SIGHUP does nothing.
   // When OnHangUp returns, the previous `reload` is no longer running.
@@ -39,9 +42,10 @@ class StopSignals {
   base::CondVar stopped_;
   std::function<void()> reload_ ABSL_GUARDED_BY(mu_);
   bool serving_ ABSL_GUARDED_BY(mu_) = false;
-  bool stop_ ABSL_GUARDED_BY(mu_) = false;   // the first signal came
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // the destructor runs
-  std::thread thread_;                       // declared last, because it uses the other members
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;       // Wait ends
+  bool signalled_ ABSL_GUARDED_BY(mu_) = false;  // the first signal came
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;      // the destructor runs
+  std::thread thread_;                           // declared last, because it uses the other members
 };
 
 }  // namespace quire::server

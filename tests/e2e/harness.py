@@ -48,11 +48,17 @@ SCRATCH = pathlib.Path(_scratch.name)
 
 # Set for the runs on an emulated GPU.
 BACKEND = os.environ.get("QUIRE_E2E_BACKEND", "auto")
+EMULATED = BACKEND == "cuda-emulated"
 # The emulator takes minutes for the largest steps that a GPU takes by default, and the warm-up runs them.
-EMULATOR_FLAGS = ("--max_num_batched_tokens", "256", "--max_num_seqs", "64")
+EMULATOR_FLAGS = ("--max_num_batched_tokens", "128", "--max_num_seqs", "8")
 TINY_DTYPE = os.environ.get("QUIRE_E2E_DTYPE", "float32")
-if TINY_DTYPE != "float32":  # whose bits depend on the step otherwise
+if TINY_DTYPE != "float32" and "QUIRE_E2E_DEFAULT_MODE" not in os.environ:  # else bits depend on the step
     EMULATOR_FLAGS += ("--deterministic",)
+
+
+def cut(whole: int, short: int) -> int:
+    """A length or number, which is `short` on an emulated GPU. That computes two hundred tokens a second."""
+    return short if EMULATED else whole
 
 
 def tiny_model() -> pathlib.Path:
@@ -196,6 +202,15 @@ def parse_metrics(text: str) -> dict[str, float]:
     return samples
 
 
+# The messages of grpc.health.v1 have one string or one enum, both field 1: the same bytes as the wrappers.
+HEALTH_MESSAGES = {"request_serializer": wrappers_pb2.StringValue.SerializeToString,
+                   "response_deserializer": wrappers_pb2.Int32Value.FromString}
+
+
+def health_name(answer: wrappers_pb2.Int32Value) -> str:
+    return {1: "SERVING", 2: "NOT_SERVING"}.get(answer.value, "UNKNOWN")
+
+
 class Client:
     """The services' stubs on one separate connection."""
 
@@ -264,12 +279,13 @@ class Client:
                                              metadata=self.metadata).num_freed_blocks
 
     def health(self, service: str = "", timeout: float = DEADLINE) -> str:
-        """The messages of grpc.health.v1 have one string or one enum, both field 1: the same bytes as the wrappers."""
-        check = self.channel.unary_unary("/grpc.health.v1.Health/Check",
-                                         request_serializer=wrappers_pb2.StringValue.SerializeToString,
-                                         response_deserializer=wrappers_pb2.Int32Value.FromString)
-        value = check(wrappers_pb2.StringValue(value=service), timeout=timeout, metadata=self.metadata).value
-        return {1: "SERVING", 2: "NOT_SERVING"}.get(value, "UNKNOWN")
+        check = self.channel.unary_unary("/grpc.health.v1.Health/Check", **HEALTH_MESSAGES)
+        return health_name(check(wrappers_pb2.StringValue(value=service), timeout=timeout, metadata=self.metadata))
+
+    def watch_health(self):
+        """Yields the health of the server, now and whenever it changes."""
+        watch = self.channel.unary_stream("/grpc.health.v1.Health/Watch", **HEALTH_MESSAGES)
+        return map(health_name, watch(wrappers_pb2.StringValue(), timeout=DEADLINE, metadata=self.metadata))
 
     def reflected_services(self) -> bytes:
         """The raw answer of server reflection to list_services (field 7, empty)."""
@@ -381,8 +397,23 @@ class TestCase(unittest.TestCase):
 
     @classmethod
     def _stop(cls):
+        if EMULATED:
+            cls._check_device()
         status = cls.server.stop()
         assert status == 0, f"the server ended with {status}:\n{cls.server.log()}"
+
+    @classmethod
+    def _check_device(cls):
+        """The device did the work of all steps, in graphs that the warm-up had recorded, and no step waited."""
+        did = {name.removeprefix("quire_device_"): value for name, value in cls.server.metrics().items()
+               if name.startswith("quire_device_")}
+        kinds = {kind: did[f'attention_total{{kernel="{kind}"}}'] for kind in ("plain", "tensor_cores")}
+        used, unused = ("plain", "tensor_cores") if TINY_DTYPE == "float32" else ("tensor_cores", "plain")
+        assert kinds[used] > 0 and kinds[unused] == 0, did
+        for name in ("replays_total", "uploads_total", "uploaded_bytes_total", "sampled_rows_total"):
+            assert did[name] > 0, did
+        for name in ("recordings_total", "allocations_total", "synchronizations_total"):
+            assert did[name] == 0, did
 
     def tearDown(self):
         """After any test no request of it is left, and every block is accounted for."""

@@ -152,6 +152,14 @@ def write_falcon(folder: pathlib.Path) -> None:
     (folder / "model.safetensors").write_bytes(safetensors(falcon_tensors(falcon["vocab_size"]), "bfloat16"))
 
 
+def write_mistral(folder: pathlib.Path, dtype: str = "float32") -> None:
+    """As write(), with a window of 64 tokens in each layer."""
+    write(folder, dtype)
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {
+        "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 64}))
+
+
 def write(folder: pathlib.Path, dtype: str = "float32") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tokens = tokenizer()

@@ -1,10 +1,13 @@
 """The backend that serves is the one that was asked for, and the log warns when attention on it is slow."""
 
 import collections
+import contextlib
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
+import threading
 import time
 import unittest
 
@@ -55,7 +58,7 @@ class BackendTest(unittest.TestCase):
         self.assertNotIn(SLOW, self.serve("bfloat16"))
 
     def test_types_that_they_do_not_take(self):
-        self.assertRegex(self.serve("float32"), f'{SLOW}.* activations="f32" kv_dtype="f32" layer=0 key_dim=16 value_dim=16 block_size=16')
+        self.assertRegex(self.serve("float32"), f'{SLOW}.* activations="f32" kv_dtype="f32" layer=0 key_dim=16 value_dim=16 alibi_is_rounded=0 block_size=16')
 
     def test_deterministic(self):
         self.serve("bfloat16", "--deterministic", numerics="cuda-4-deterministic")
@@ -157,6 +160,29 @@ class BackendTest(unittest.TestCase):
             answers.append(list(answer.completions[0].token_ids))
         self.assertEqual(*answers)
 
+    def test_answers_in_float32_are_those_of_the_cpu(self):
+        """Also past the window of a model that has one, where a stream has sinks, and among the samples of a prompt.
+
+        No draw of this test is so near to another that the last bits decide.
+        """
+        requests = [dict(max_tokens=100, temperature=0), dict(max_tokens=30, seed=1, n=3),
+                    dict(max_tokens=40, seed=2, top_p=0.9, repetition_penalty=1.2, logit_bias={70: 2})]
+        sinks = dict(max_tokens=150, seed=3, sink_tokens=4, window_tokens=64)
+        for write, is_windowed in ((make_tiny_model.write, False), (make_tiny_model.write_mistral, True)):
+            model = harness.SCRATCH / f"windows-{is_windowed}"
+            write(model)
+            answers = []
+            for backend in ("cpu", "cuda-emulated"):
+                server = Server("--backend", backend, model=model).ready()
+                self.addCleanup(server.stop)
+                client = Client(server.address)
+                self.addCleanup(client.close)
+                prompt = [5 + i * i % 90 for i in range(150)]
+                answers.append([[list(completion.token_ids) for completion in client.generate(
+                    prompt, ignore_eos=True, token_ids=True, **request).completions]
+                    for request in (requests if is_windowed else [*requests, sinks])])
+            self.assertEqual(*answers)
+
     def test_skipping_is_for_models_with_alibi(self):
         self.assertIn("cuda_alibi_skip changes nothing", self.serve("bfloat16", "--cuda_alibi_skip"))
 
@@ -213,11 +239,15 @@ class BackendTest(unittest.TestCase):
 
 
 class LostDeviceTest(unittest.TestCase):
-    """A device that gets a fault, or hangs, while three streams run: two decode, one waits for its reader."""
+    """A device that gets a fault, or hangs, while streams run and one waits for its place."""
+
+    LAST_STEPS = 8  # that the log tells of
 
     def setUp(self):
         self.fault = harness.SCRATCH / self.id()
-        self.server = Server("--backend", "cuda-emulated", "--watchdog_timeout", "2s",
+        # A drain would take minutes: nothing waits for it.
+        self.server = Server("--backend", "cuda-emulated", "--watchdog_timeout", "2s", "--max_num_seqs", "3",
+                             "--drain_delay", "5m", "--drain_timeout", "5m",
                              EMULATED_DEVICE_FAULT=str(self.fault)).ready()
         self.addCleanup(self.server.stop)
         self.client = Client(self.server.address)
@@ -225,28 +255,67 @@ class LostDeviceTest(unittest.TestCase):
         self.streams = [self.client.stream(f"the thing {i}", max_tokens=400, ignore_eos=True) for i in range(3)]
         for stream in self.streams:
             next(stream)
+        self.waiting = self.client.inference.Generate.future(
+            harness.make_request("the thing", max_tokens=400, ignore_eos=True))
+        self.client.wait_until(lambda s: s.queue.num_waiting == 1 and s.sequences.steps > self.LAST_STEPS, "waiting")
+        self.health = self.client.watch_health()
+        self.assertEqual(next(self.health), "SERVING")
+        self.readiness = []
+        self.probe = threading.Thread(target=self.probe_until_the_end)
+        self.probe.start()
+        self.addCleanup(self.probe.join)
+        while not self.readiness:
+            time.sleep(0.01)
 
-    def test_a_fault_that_stays_ends_every_stream_and_the_server(self):
-        self.fault.with_suffix(self.fault.suffix + ".fault").touch()
+    def probe_until_the_end(self):
+        with contextlib.suppress(OSError):
+            while self.server.poll() is None:
+                self.readiness.append(self.server.get("/readyz"))
+
+    def break_device(self, how: str):
+        self.fault.with_suffix(f"{self.fault.suffix}.{how}").touch()
+
+    def assert_ended(self, call, code: grpc.StatusCode, says: str):
+        with self.assertRaises(grpc.RpcError) as failed:
+            call.result() if call is self.waiting else collections.deque(call, maxlen=0)
+        self.assertEqual(failed.exception.code(), code)
+        self.assertIn(says, failed.exception.details())
+
+    def assert_server_ended(self, says: str):
+        """The server's probes were red before it ended, and its log tells of the last steps."""
+        self.assertEqual(self.server.wait(timeout=20), 3)
+        self.assertIn(says, self.server.log())
+        steps = re.findall(r"one of the last steps step=(\d+) ms_ago=\d+ sequences=(\d) tokens=\d+ "
+                           r"longest_context=\d+ copies=\d+\n", self.server.log())
+        first = int(steps[0][0])
+        self.assertEqual([int(step) for step, _ in steps], list(range(first, first + self.LAST_STEPS)))
+        self.assertEqual(steps[-1][1], "3")
+        self.probe.join()
+        self.assertEqual(self.readiness[0][0], 200)
+        self.assertEqual(self.readiness[-1][0], 503)
+
+    def test_a_fault_that_stays_ends_every_call_and_the_server(self):
+        self.break_device("fault")
         for stream in self.streams:
-            with self.assertRaises(grpc.RpcError) as failed:
-                collections.deque(stream, maxlen=0)
-            self.assertEqual(failed.exception.code(), grpc.StatusCode.INTERNAL)
-            self.assertIn("an illegal memory access", failed.exception.details())
-        self.assertEqual(self.server.wait(), 3)
-        self.assertRegex(self.server.log(), r"the device is lost: every request fails status=.*illegal memory access.* "
-                                            r"step=\d+ sequences=\d tokens=\d+ longest_context=\d+")
+            self.assert_ended(stream, grpc.StatusCode.INTERNAL, "an illegal memory access")
+        self.assert_ended(self.waiting, grpc.StatusCode.UNAVAILABLE, "the device is lost")
+        self.assertEqual(next(self.health), "NOT_SERVING")
+        self.assert_server_ended("the device is lost: every request fails")
+        self.assertIn("device: it is lost", self.readiness[-1][1])
 
     def test_a_hang_ends_every_call_and_the_server(self):
-        whole = self.client.inference.Generate.future(harness.make_request("the thing", max_tokens=400, ignore_eos=True))
-        self.fault.with_suffix(self.fault.suffix + ".hang").touch()
-        for call in (whole, *self.streams):
-            with self.assertRaises(grpc.RpcError) as failed:
-                call.result() if call is whole else collections.deque(call, maxlen=0)
-            self.assertEqual(failed.exception.code(), grpc.StatusCode.UNAVAILABLE)
-            self.assertIn("the device hangs", failed.exception.details())
-        self.assertEqual(self.server.wait(), 3)
-        self.assertIn("the device hangs", self.server.log())
+        self.break_device("hang")
+        for call in (self.waiting, *self.streams):
+            self.assert_ended(call, grpc.StatusCode.UNAVAILABLE, "the device hangs")
+        self.assertEqual(next(self.health), "NOT_SERVING")
+        self.assert_server_ended("the device hangs")
+
+    def test_a_fault_ends_the_drain_delay(self):
+        self.server.signal(signal.SIGTERM)
+        self.server.wait_for_log("leaving service")
+        self.break_device("fault")
+        self.assert_ended(self.waiting, grpc.StatusCode.UNAVAILABLE, "the device is lost")
+        self.assertEqual(self.server.wait(timeout=20), 3)
 
 
 if __name__ == "__main__":

@@ -122,10 +122,7 @@ class KvDiskTest(unittest.TestCase):
     def test_what_cannot_be_kept_is_refused_with_the_cure(self):
         self.assert_refused("name it with --kv_disk_dir", "--kv_disk_mib", "16")
         windows = self.directory / "windows"
-        make_tiny_model.write(windows)
-        config = windows / "config.json"
-        config.write_text(json.dumps({**json.loads(config.read_text()), "architectures": ["MistralForCausalLM"],
-                                      "model_type": "mistral", "sliding_window": 64}))
+        make_tiny_model.write_mistral(windows)
         self.assert_refused("blocks of such a model are not kept on disk: leave it out", "--kv_disk_dir",
                             str(self.directory / "state of windows"), "--kv_disk_mib", "16", model=windows)
         # A block of 256 tokens is 384 KiB, and four of them are the least.

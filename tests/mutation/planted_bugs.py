@@ -592,7 +592,7 @@ bug("l11", "what waits counts twice", "num_unscheduled - live_.num_unstarted()",
 bug("l12", "the pacer's limit never reaches the scheduler", "pacer_.limit(", "BUG ? 1 << 20 : pacer_.limit(",
     "pacing_test")
 drop("l13", "the other samples go on when one cannot be drawn",
-     ("live.status = EndStatus(end.cause);", "live.request->cancelled.store(true, std::memory_order_release);"))
+     ("live.status = EndStatus(end.cause,", "live.request->cancelled.store(true, std::memory_order_release);"))
 bug("l15", "of a request cut before its fork one sample is counted",
     "metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)]",
     "if (!BUG || k == 0) metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)]")
@@ -1108,3 +1108,14 @@ bug("CacheForAnyHost", "another site's name leads to the cache's data", 'return 
     'return BUG || host == "localhost" ||')
 bug("CacheForAnyCaller", "any caller sees the cache's data", "handlers_.is_operator(head.authorization) ? 0 : 401",
     "BUG || handlers_.is_operator(head.authorization) ? 0 : 401")
+
+# --- A device that is lost.
+
+bug, drop = source("engine/step_loop.cc", "device_loss_test")
+drop("LossEndsOneStep", "a lost device ends only what it computed", ("LogLastSteps();", "CancelAll();"))
+bug("LossIsACancel", "requests that a lost device ends look as if their clients had cancelled them", "return device_is_lost ?",
+    "return !BUG && device_is_lost ?")
+drop("LossUntold", "probes do not learn of a lost device", "metrics_.device_lost.Set(1);")
+bug, drop = source("server/stop_signals.cc", "stop_signals_test")
+bug("OwnStopIsASignal", "a signal after a stop of its own ends the server at once", ("void StopSignals::Stop() {", "stop_ = true;"),
+    "signalled_ = BUG;\n  stop_ = true;")

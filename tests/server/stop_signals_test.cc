@@ -30,6 +30,20 @@ TEST(StopSignalsTest, HangUpReadsAgainAndEndsNothing) {
   signals.Wait();
 }
 
+TEST(StopSignalsTest, AStopOfItsOwnIsNoSignal) {
+  StopSignals signals;
+  signals.Stop();
+  signals.StartServing();
+  signals.Wait();
+  ::kill(::getpid(), SIGTERM);  // the first, which lets the server finish what it does
+  signals.Stop();
+  signals.Wait();
+  sigset_t pending;
+  do {
+    sigpending(&pending);
+  } while (sigismember(&pending, SIGTERM) != 0);
+}
+
 TEST(StopSignalsDeathTest, TheSecondExitsAtOnce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
