@@ -1,10 +1,11 @@
 """Cached tokens are not computed again, to the token, and are shared only with those who may see them."""
 
+import concurrent.futures
 import threading
 import unittest
 
 import harness
-from harness import Client, Streamed
+from harness import Client, Streamed, cut
 
 GREEDY = dict(temperature=0, max_tokens=8, ignore_eos=True, token_ids=True)
 
@@ -19,17 +20,18 @@ class CacheTest(harness.TestCase):
 
     def test_two_clients_one_prompt(self):
         """The second request computes one token: the one whose logits give the first token of its answer."""
-        ids = prompt(2000, first=90)
+        length = cut(2000, 300)
+        ids = prompt(length, first=90)
         before = self.computed()
         first = self.client.generate(ids, **GREEDY)
         between = self.computed()
         self.assertEqual(first.usage.cached_tokens, 0)
-        self.assertEqual(between - before, 2000)
+        self.assertEqual(between - before, length)
         other = Client(self.server.address)
         second = other.generate(ids, **GREEDY)
         other.close()
-        self.assertEqual(second.usage.cached_tokens, 1999)
-        self.assertEqual(self.computed() - between, 2000 - second.usage.cached_tokens)
+        self.assertEqual(second.usage.cached_tokens, length - 1)
+        self.assertEqual(self.computed() - between, length - second.usage.cached_tokens)
         self.assertEqual(second.completions[0].token_ids, first.completions[0].token_ids)
 
     def test_a_hit_to_any_token(self):
@@ -81,65 +83,69 @@ class CacheTest(harness.TestCase):
         self.assertEqual(self.client.generate(ids, **GREEDY).usage.cached_tokens, 0)
 
     def test_samples_share_the_prompt(self):
-        ids = prompt(1000, first=95)
+        length = cut(1000, 300)
+        ids = prompt(length, first=95)
         before = self.client.stats()
         stream = Streamed(self.client.stream(ids, n=8, seed=1, max_tokens=4, ignore_eos=True))
         after = self.client.stats()
         self.assertEqual(len(stream.samples), 8)
-        self.assertEqual(after.tokens.prompt_computed - before.tokens.prompt_computed, 1000)
-        self.assertEqual(stream.usage.prompt_tokens, 1000)
+        self.assertEqual(after.tokens.prompt_computed - before.tokens.prompt_computed, length)
+        self.assertEqual(stream.usage.prompt_tokens, length)
 
 
 class BatchTest(harness.TestCase):
-    flags = ("--max_num_batched_tokens", "64", "--max_num_seqs", "32")
+    NUM_REQUESTS, NUM_TOKENS = cut(32, 8), cut(60, 30)
+    flags = ("--max_num_batched_tokens", "64", "--max_num_seqs", str(NUM_REQUESTS))
 
     def test_a_request_alone_equals_itself_among_others(self):
         def ask(seed, results):
             results[seed] = Streamed(self.client.stream(prompt(40 + 13 * seed, first=60 + seed), seed=seed,
-                                                        max_tokens=60, ignore_eos=True, token_ids=True,
+                                                        max_tokens=self.NUM_TOKENS, ignore_eos=True, token_ids=True,
                                                         top_logprobs=2, bypass_read=True))
 
         alone, together = {}, {}
-        for seed in range(32):
+        for seed in range(self.NUM_REQUESTS):
             ask(seed, alone)
         before = self.client.stats().sequences.steps
-        threads = [threading.Thread(target=ask, args=(seed, together)) for seed in range(32)]
+        threads = [threading.Thread(target=ask, args=(seed, together)) for seed in range(self.NUM_REQUESTS)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(harness.DEADLINE)
-        self.assertLess(self.client.stats().sequences.steps - before, 32 * 60, "they ran side by side")
-        for seed in range(32):
+        self.assertLess(self.client.stats().sequences.steps - before, self.NUM_REQUESTS * self.NUM_TOKENS,
+                        "they ran side by side")
+        for seed in range(self.NUM_REQUESTS):
             self.assertEqual(alone[seed].ids, together[seed].ids)
             self.assertEqual([p.SerializeToString() for p in alone[seed].samples[0].logprobs],
                              [p.SerializeToString() for p in together[seed].samples[0].logprobs])
 
 
 class PreemptionTest(harness.TestCase):
-    # The KV cache of 1 MiB has 128 blocks of 16 tokens, at 512 bytes per token in f32. The requests need
-    # more.
     flags = ("--kv_cache_mib", "1", "--max_num_seqs", "8", "--max_model_len", "2048")
 
     def test_what_was_preempted_comes_out_the_same(self):
-        options = dict(max_tokens=600, ignore_eos=True, token_ids=True)
-        alone = {seed: Streamed(self.client.stream([65] * 10, seed=seed, **options)) for seed in range(8)}
+        """The prompts of eight requests fit into the cache together, and their answers do not."""
+        info = self.client.server_info()
+        room = info.num_blocks * info.block_size // 8
+        num_given, num_generated = cut(10, room // 2), cut(600, room // 2 + 24)
+
+        def answers(seeds) -> dict[int, Streamed]:
+            calls = {seed: self.client.stream(prompt(num_given, first=60 + seed), seed=seed, max_tokens=num_generated,
+                                              ignore_eos=True, token_ids=True) for seed in seeds}
+            with concurrent.futures.ThreadPoolExecutor(len(calls)) as readers:
+                return dict(zip(calls, readers.map(Streamed, calls.values())))
+
+        fits = cut(1, 4)  # so many answers at a time
+        whole = {}
+        for first in range(0, 8, fits):
+            whole |= answers(range(first, first + fits))
         self.assertEqual(self.client.stats().sequences.preemptions, 0)
-        calls = {seed: self.client.stream([65] * 10, seed=seed, **options) for seed in range(8)}
-        together = {seed: None for seed in calls}
-
-        def read(seed):
-            together[seed] = Streamed(calls[seed])
-
-        threads = [threading.Thread(target=read, args=(seed,)) for seed in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(harness.DEADLINE)
+        together = answers(range(8))
         stats = self.client.stats()
         self.assertGreater(stats.sequences.preemptions, 0)
         self.assertGreater(stats.tokens.recomputed, 0)
-        for seed in calls:
-            self.assertEqual(together[seed].ids, alone[seed].ids)
+        for seed, answer in together.items():
+            self.assertEqual(answer.ids, whole[seed].ids)
         self.assertEqual(sum(t.usage.num_preemptions for t in together.values()), stats.sequences.preemptions)
         self.assertEqual(sum(t.usage.recomputed_tokens for t in together.values()), stats.tokens.recomputed)
 

@@ -79,7 +79,7 @@ class ScoreTest(harness.TestCase):
 
     def test_a_dropped_call_frees_everything(self):
         # The request is long, so that it cannot end while the operating system does not run this process.
-        request = pb.ScoreRequest(continuations=continuations([prompt(6000, first=i) for i in range(40, 60)]))
+        request = pb.ScoreRequest(continuations=continuations([prompt(harness.cut(6000, 1000), first=i) for i in range(40, 40 + harness.cut(20, 6))]))
         request.token_ids.ids.extend(prompt(400, first=99))
         call = self.client.inference.Score.future(request)
         self.client.wait_until(lambda stats: stats.queue.num_running > 1, "forked")
