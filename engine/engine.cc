@@ -71,7 +71,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   EngineImpl(EngineParts parts, const EngineConfig& config, KeptOnDisk kept);
   ~EngineImpl() override;
 
-  absl::Status WarmUp() { return loop_.WarmUp(); }
+  absl::Status WarmUp();
   void Start() {
     if (disk_ != nullptr) disk_->Start([this] { channel_.Wake(); });
     loop_.Start();
@@ -534,6 +534,15 @@ absl::Status EngineImpl::WaitIdle(absl::Duration timeout) {
         "%d requests still run after %s", running_.size(), absl::FormatDuration(timeout)));
   }
   return absl::OkStatus();
+}
+
+absl::Status EngineImpl::WarmUp() {
+  const absl::Status status = loop_.WarmUp();
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(status.message(),
+                   ": steps need it beside weights and KV cache; lower "
+                   "--gpu_memory_utilization or --kv_cache_mib"));
 }
 
 void EngineImpl::FailAll(const absl::Status& status) {

@@ -154,6 +154,12 @@ class Backend {
   // Returns the time that the device took from one mark to the other, or InfiniteDuration if the
   // backend's events have no times. The work before both marks must have been waited for.
   virtual absl::StatusOr<absl::Duration> TimeBetween(const Event& begin, const Event& end) = 0;
+  // Runs the ops that `enqueue` enqueues, and waits for them. They are those of the largest step
+  // but attention and sampling: afterwards, no such op allocates. A backend that allocates nothing
+  // for ops runs none. Called before anything is recorded.
+  virtual absl::Status Rehearse(absl::FunctionRef<absl::Status()> /*enqueue*/) {
+    return absl::OkStatus();
+  }
   // Records the ops that `enqueue` enqueues, and does not run them. The recording keeps every
   // argument, but the memory that the arguments point to is read at each replay. `enqueue` must not
   // allocate, wait, plan or sample.

@@ -39,9 +39,12 @@ class Decoder final : public Model {
   absl::StatusOr<TensorView> Forward(const ModelInput& input, KvCache& cache) override;
 
  private:
+  // Enqueues the products of `num_tokens` tokens, of each kind of layer those of one, and of
+  // `num_rows` rows of logits.
+  absl::Status EnqueueProducts(int64_t num_tokens, int64_t num_rows);
   // Enqueues the ops of an uploaded step, from the tokens to the logits. Steps with equal
   // launch keys enqueue equal launches.
-  absl::Status EnqueueOps(const TensorView& drawn, KvCache& cache, const TensorView& logits);
+  absl::Status EnqueueOps(const TensorView& drawn, KvCache& cache);
   // Rotates the cached keys of the blocks in input.shifts to their new positions. Skips layers
   // without rotary positions, whose keys do not depend on the position.
   absl::Status ShiftKeys(const ModelInput& input, KvCache& cache);
@@ -51,6 +54,8 @@ class Decoder final : public Model {
   // network's output from them and adds it to the residual.
   absl::Status MlpUp(const Layer& layer, TensorView normed);
   absl::Status MlpDown(const Layer& layer, int64_t num_tokens);
+  // Computes the logits of rows whose final norm is `normed`.
+  absl::Status Head(TensorView normed);
   // Normalises the residual and calls MlpUp.
   absl::Status NormAndMlpUp(const Layer& layer, int64_t num_tokens);
   // Adds the outputs of the layer's mixture and of its shared network, if any, to the residual.
@@ -78,6 +83,9 @@ class Decoder final : public Model {
   // Returns an empty view for a layer without rotary positions.
   TensorView RopeTable(const AttentionSpec& attention) const {
     return attention.rope < 0 ? TensorView() : weights_.rope_tables[attention.rope].view;
+  }
+  TensorView Logits(int64_t rows) const {
+    return TensorView(act_.logits.data(), kernels::DType::kF32, {rows, config_.vocab_size});
   }
   TensorView Branch(int64_t rows) const { return View(act_.branch, rows, config_.hidden_size); }
 
@@ -131,7 +139,30 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
     if (layer.spec.has_experts()) RETURN_IF_ERROR(Experts(layer, 0));
   }
   ASSIGN_OR_RETURN(device_, DeviceInput::Create(backend_, config_, limits));
-  return absl::OkStatus();
+  return backend_.Rehearse([&] {
+    return EnqueueProducts(limits.max_tokens, std::min(limits.max_tokens, limits.max_logit_rows));
+  });
+}
+
+absl::Status Decoder::EnqueueProducts(int64_t num_tokens, int64_t num_rows) {
+  const Layer* previous = nullptr;
+  for (const Layer& layer : weights_.layers) {
+    const Layer* const before = std::exchange(previous, &layer);
+    if (before != nullptr && before->spec == layer.spec) continue;
+    const AttentionSpec& spec = layer.spec.attention;
+    RETURN_IF_ERROR(backend_.Linear({.out = View(act_.qkv, num_tokens, spec.qkv_size()),
+                                     .input = Hidden(num_tokens),
+                                     .weight = layer.qkv.get()}));
+    RETURN_IF_ERROR(AddToHidden(View(act_.attention, num_tokens, spec.o_size()), layer.o,
+                                layer.o_bias, layer.attention_post_norm));
+    if (layer.spec.has_experts()) {
+      RETURN_IF_ERROR(Experts(layer, num_tokens));
+    } else {
+      RETURN_IF_ERROR(NormAndMlpUp(layer, num_tokens));
+      RETURN_IF_ERROR(MlpDown(layer, num_tokens));
+    }
+  }
+  return Head(View(act_.normed, num_rows, config_.hidden_size));
 }
 
 absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& cache) {
@@ -142,22 +173,16 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
     RETURN_IF_ERROR(backend_.CopyBlocks({.blocks = cache.blocks(group), .copies = copies}));
   }
   RETURN_IF_ERROR(ShiftKeys(input, cache));
-  const auto logits = [this](int64_t rows) {
-    return TensorView(act_.logits.data(), kernels::DType::kF32, {rows, config_.vocab_size});
-  };
-  const auto enqueue = [&] {
-    return EnqueueOps(input.drawn, cache, logits(device_.num_logit_rows()));
-  };
+  const auto enqueue = [&] { return EnqueueOps(input.drawn, cache); };
   if (device_.can_replay()) {
     RETURN_IF_ERROR(recordings_.Run(backend_, device_.launch_key(), enqueue));
   } else {
     RETURN_IF_ERROR(enqueue());
   }
-  return logits(input.num_logit_rows());
+  return Logits(input.num_logit_rows());
 }
 
-absl::Status Decoder::EnqueueOps(const TensorView& drawn, KvCache& cache,
-                                 const TensorView& logits) {
+absl::Status Decoder::EnqueueOps(const TensorView& drawn, KvCache& cache) {
   const int64_t num_tokens = device_.num_tokens();
   if (device_.token_sources().dim(0) > 0) {
     RETURN_IF_ERROR(backend_.TakeTokens(
@@ -191,7 +216,7 @@ absl::Status Decoder::EnqueueOps(const TensorView& drawn, KvCache& cache,
     RETURN_IF_ERROR(MlpDown(layer, num_tokens));
   }
 
-  const int64_t num_rows = logits.dim(0);
+  const int64_t num_rows = device_.num_logit_rows();
   if (num_rows > 0) {
     const TensorView last = View(act_.last, num_rows, config_.hidden_size);
     const TensorView normed = View(act_.normed, num_rows, config_.hidden_size);
@@ -205,13 +230,16 @@ absl::Status Decoder::EnqueueOps(const TensorView& drawn, KvCache& cache,
     } else {
       RETURN_IF_ERROR(Norm(normed, last, weights_.final_norm));
     }
-    RETURN_IF_ERROR(
-        backend_.Linear({.out = logits,
-                         .input = normed,
-                         .weight = weights_.head ? weights_.head.get() : weights_.embedding.get(),
-                         .soft_cap = static_cast<float>(config_.logit_soft_cap)}));
+    return Head(normed);
   }
   return absl::OkStatus();
+}
+
+absl::Status Decoder::Head(TensorView normed) {
+  return backend_.Linear({.out = Logits(normed.dim(0)),
+                          .input = normed,
+                          .weight = weights_.head ? weights_.head.get() : weights_.embedding.get(),
+                          .soft_cap = static_cast<float>(config_.logit_soft_cap)});
 }
 
 absl::Status Decoder::ShiftKeys(const ModelInput& input, KvCache& cache) {

@@ -60,6 +60,7 @@ class CudaBackend final : public Backend {
         records_(options.records),
         fp8_products_(options.fp8_products),
         gemm_rows_(options.deterministic ? GemmRows::kFixed : GemmRows::kAny),
+        most_scratch_bytes_(options.most_scratch_bytes),
         linear_scratch_(std::move(linear_scratch)),
         upload_(*device_),
         attention_(*device_,
@@ -143,9 +144,11 @@ class CudaBackend final : public Backend {
   absl::Status Embed(const EmbedArgs& args) override { return cuda::Embed(*device_, args); }
   absl::Status Norm(const NormArgs& args) override { return cuda::Norm(*device_, args); }
   absl::Status Linear(const LinearArgs& args) override {
+    if (rehearses_) RETURN_IF_ERROR(EnlargeScratch(LinearScratchBytes(args, gemm_rows_)));
     return cuda::Linear(*device_, args, linear_scratch_, gemm_rows_);
   }
   absl::Status Moe(const MoeArgs& args) override {
+    if (rehearses_) RETURN_IF_ERROR(EnlargeScratch(MoeScratchBytes(args, gemm_rows_)));
     return cuda::Moe(*device_, args, linear_scratch_, gemm_rows_);
   }
   absl::Status QkvPost(const QkvPostArgs& args) override { return cuda::QkvPost(*device_, args); }
@@ -170,12 +173,22 @@ class CudaBackend final : public Backend {
     ASSIGN_OR_RETURN(const double seconds, device_->SecondsBetween(begin, end));
     return absl::Seconds(seconds);
   }
+  absl::Status Rehearse(absl::FunctionRef<absl::Status()> enqueue) override {
+    if (most_scratch_bytes_ == 0) return absl::OkStatus();
+    rehearses_ = true;
+    const absl::Status status = enqueue();
+    rehearses_ = false;
+    RETURN_IF_ERROR(status);
+    return Synchronize();
+  }
   absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) override;
   absl::Status Replay(const Recording& recording) override;
   absl::Status Synchronize() override { return device_->Synchronize(); }
 
  private:
+  // Makes the scratch memory as large as `bytes` or most_scratch_bytes_, whichever is less.
+  absl::Status EnlargeScratch(int64_t bytes);
   bool packs() const { return SizeOf(activation_dtype_) == 2; }
   // `packs` and `keeps_e4m3` are those of LayOut (cuda_weight_layout.h).
   absl::StatusOr<std::unique_ptr<PreparedWeight>> Prepare(std::span<const WeightView> parts,
@@ -189,9 +202,11 @@ class CudaBackend final : public Backend {
   const bool records_;
   const bool fp8_products_;
   const GemmRows gemm_rows_;
-  const DeviceBuffer linear_scratch_;
+  const int64_t most_scratch_bytes_;
 
   // Only the step thread uses these members.
+  DeviceBuffer linear_scratch_;
+  bool rehearses_ = false;
   WeightUpload upload_;
   PagedAttentionOp attention_;
   const int64_t shared_prefix_bytes_;
@@ -289,6 +304,15 @@ absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   RETURN_IF_ERROR(static_cast<const CudaAttentionPlan&>(*args.plan).CheckMatches(args));
   ++num_attention_.plain;
   return AttentionReference(*device_, args);
+}
+
+absl::Status CudaBackend::EnlargeScratch(int64_t bytes) {
+  bytes = std::min(bytes, most_scratch_bytes_);
+  if (bytes <= linear_scratch_.bytes()) return absl::OkStatus();
+  RETURN_IF_ERROR(Synchronize());  // ops that use the memory may run
+  linear_scratch_ = DeviceBuffer();
+  ASSIGN_OR_RETURN(linear_scratch_, device_->Allocate(bytes));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Recording>> CudaBackend::Record(

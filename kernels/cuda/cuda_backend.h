@@ -32,9 +32,12 @@ struct CudaBackendOptions {
   DType activation_dtype = DType::kF32;  // f32 | f16 | bf16
   // The bytes of scratch memory. A linear with an epilogue stores its sums there. A mixture of
   // experts stores its routing and products there. The size limits how many tokens are processed at
-  // once. With gate and up of 14336 rows each, as in an 8B Llama, 256 MiB hold 2340 tokens, whose
-  // tiles occupy 132 multiprocessors to 98 %.
+  // once, and each time the weights are read, and those that are packed are expanded. With gate and
+  // up of 14336 rows each, as in an 8B Llama, 256 MiB hold 2340 tokens, whose tiles occupy 132
+  // multiprocessors to 98 %. Rehearse enlarges it for all tokens of the largest step, up to
+  // most_scratch_bytes, or never where that is 0.
   int64_t linear_scratch_bytes = int64_t{256} << 20;
+  int64_t most_scratch_bytes = 0;
   int32_t pipeline_depth = 1;  // pipeline_depth and records: see BackendInfo
   bool records = true;
   // If true, the bits of a request do not depend on the other requests, nor on the chunks of its
@@ -60,6 +63,10 @@ struct CudaBackendOptions {
 // has a larger merge in each layer. An H200 reads 8 MiB in 2 us, which is an estimate of what that
 // costs; no GPU has measured it.
 inline constexpr int64_t kWorthwhileSharedBytes = int64_t{8} << 20;
+
+// Returns the value of most_scratch_bytes for a device in use: a sixty-fourth of its memory. Of
+// 141 GB, that is enough for the 8192 tokens of an 8B model's step, packed or not.
+inline int64_t MostScratchBytes(const DeviceInfo& device) { return device.memory_bytes / 64; }
 
 // Returns the kernel of chunks of prompts that BackendOptions::cuda_attention names.
 absl::StatusOr<PrefillAttention> PrefillAttentionNamed(std::string_view name);

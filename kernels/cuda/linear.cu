@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/launch.h"
@@ -56,17 +57,19 @@ struct LinearScratch {
   int64_t sums_bytes;  // from the start, for the float32 sums before the epilogue
 };
 
+constexpr int64_t kAlignment = 256;  // of the sums' bytes
+
+bool IsWhole(const CudaWeight& weight) { return !weight.is_packed() && !weight.has_scales(); }
+
 LinearScratch DivideScratch(const CudaWeight& weight, const DeviceBuffer& memory, GemmRows rows) {
   // Three quarters for sums: of 256 MiB, the other 64 hold 8192 rows of 4096 in bf16, enough to
   // fill a GPU in one GEMM.
-  const bool is_whole = !weight.is_packed() && !weight.has_scales();
-  int64_t product_bytes = is_whole ? 0 : memory.bytes() - memory.bytes() / 4 * 3;
+  int64_t product_bytes = IsWhole(weight) ? 0 : memory.bytes() - memory.bytes() / 4 * 3;
   if (rows == GemmRows::kFixed) {
     product_bytes = std::max(
         product_bytes, std::min(memory.bytes(), FixedRowsScratchBytes(weight, weight.rows())));
   }
   if (product_bytes == 0) return {.product = {.rows = rows}, .sums_bytes = memory.bytes()};
-  constexpr int64_t kAlignment = 256;
   const int64_t sums_bytes = (memory.bytes() - product_bytes) / kAlignment * kAlignment;
   return {.product = {.memory = static_cast<char*>(memory.data()) + sums_bytes,
                       .bytes = memory.bytes() - sums_bytes,
@@ -74,7 +77,35 @@ LinearScratch DivideScratch(const CudaWeight& weight, const DeviceBuffer& memory
           .sums_bytes = sums_bytes};
 }
 
+// Returns true if the GEMM alone suffices. The GEMM can add a residual only if `out` holds the
+// residual.
+bool IsPlain(const LinearArgs& args, DType dtype) {
+  return args.bias.empty() && args.activation == Activation::kNone && args.soft_cap == 0.0f &&
+         (args.residual.empty() || args.residual.raw() == args.out.raw()) &&
+         (args.out.dtype() == dtype || args.out.dtype() == DType::kF32);
+}
+
+// Returns true if the GEMM writes logits to `out`, and the soft cap is applied there, without the
+// scratch memory. A row of logits is as long as the vocabulary, so few tokens would fit into the
+// scratch memory, and the weight would be read once for every few tokens.
+bool AreLogits(const LinearArgs& args) {
+  return args.soft_cap > 0.0f && args.out.dtype() == DType::kF32 && !IsGated(args.activation) &&
+         args.residual.empty();
+}
+
 }  // namespace
+
+int64_t LinearScratchBytes(const LinearArgs& args, GemmRows gemm_rows) {
+  const auto& weight = static_cast<const CudaWeight&>(*args.weight);
+  const int64_t product =
+      gemm_rows == GemmRows::kFixed ? FixedRowsScratchBytes(weight, weight.rows()) : 0;
+  if (IsPlain(args, weight.dtype()) || AreLogits(args)) return product;
+  const int64_t num_tokens =
+      base::RoundUp(args.input.dim(0), gemm_rows == GemmRows::kFixed ? kFixedRows : int64_t{1});
+  const int64_t sums = base::RoundUp(num_tokens * weight.rows() * SizeOf(DType::kF32), kAlignment);
+  const int64_t with_quarter = IsWhole(weight) ? sums : base::CeilDiv(sums, int64_t{3}) * 4;
+  return std::max(with_quarter, sums + product);
+}
 
 absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch,
                     GemmRows gemm_rows) {
@@ -88,12 +119,7 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
   if (num_tokens == 0) return absl::OkStatus();
   const LinearScratch divided = DivideScratch(weight, scratch, gemm_rows);
   GemmArgs gemm = {.a = args.input.raw(), .lda = weight.cols(), .ldd = rows};
-  // True if the GEMM alone suffices. The GEMM can add a residual only if `out` holds the residual.
-  const bool plain = args.bias.empty() && args.activation == Activation::kNone &&
-                     args.soft_cap == 0.0f &&
-                     (args.residual.empty() || args.residual.raw() == args.out.raw()) &&
-                     (args.out.dtype() == weight.dtype() || args.out.dtype() == DType::kF32);
-  if (plain) {
+  if (IsPlain(args, weight.dtype())) {
     gemm.d = args.out.raw();
     gemm.m = num_tokens;
     gemm.output_type = args.out.dtype();
@@ -101,11 +127,7 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
     return WeightProduct(device, weight, gemm, divided.product);
   }
 
-  // The GEMM writes logits to `out`, and the soft cap is applied there, without the scratch memory.
-  // A row of logits is as long as the vocabulary, so few tokens would fit into the scratch memory,
-  // and the weight would be read once for every few tokens.
-  if (args.soft_cap > 0.0f && args.out.dtype() == DType::kF32 && !IsGated(args.activation) &&
-      args.residual.empty()) {
+  if (AreLogits(args)) {
     RETURN_IF_ERROR(CheckEpilogue(args));
     gemm.d = args.out.raw();
     gemm.m = num_tokens;

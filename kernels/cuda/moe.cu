@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/cuda_weight_layout.h"
@@ -59,23 +60,27 @@ int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scra
   return used;
 }
 
+bool HasPackedExperts(const MoeArgs& args) {
+  return static_cast<const CudaWeight*>(args.up)->is_packed() ||
+         static_cast<const CudaWeight*>(args.down)->is_packed();
+}
+
 // Packed experts are expanded into what the arrays leave, a quarter of the scratch memory at least:
 // of 256 MiB, 64 hold a quarter of the gate and up of an expert of 14336 rows of 4096.
 int64_t ArrayBytes(const MoeArgs& args, int64_t scratch_bytes) {
-  for (const PreparedWeight* weight : {args.up, args.down}) {
-    if (static_cast<const CudaWeight*>(weight)->is_packed()) {
-      return scratch_bytes / 4 * 3 / kAlignment * kAlignment;
-    }
-  }
-  return scratch_bytes;
+  return HasPackedExperts(args) ? scratch_bytes / 4 * 3 / kAlignment * kAlignment : scratch_bytes;
 }
 
-// Returns the most tokens that one round can process, at least one. Two limits apply: the arrays of
-// these tokens must fit into the scratch memory, and the grid of the products must not exceed
-// CUDA's limit of 65535 in y. The grid has up to one block in y for each choice.
-int64_t TokensAtOnce(const MoeArgs& args, GemmRows gemm_rows, int64_t scratch_bytes) {
+// Returns the most tokens that a round can process with any scratch memory. The grid of the
+// products has up to one block in y for each choice, and CUDA allows 65535.
+int64_t MostTokensAtOnce(const MoeArgs& args) {
   constexpr int64_t kMostBlocks = 65535;
-  int64_t least = 1, most = std::min(args.input.dim(0), kMostBlocks / args.num_experts_per_token);
+  return std::min(args.input.dim(0), kMostBlocks / args.num_experts_per_token);
+}
+
+// Returns the most tokens of which the arrays fit into the scratch memory, at least one.
+int64_t TokensAtOnce(const MoeArgs& args, GemmRows gemm_rows, int64_t scratch_bytes) {
+  int64_t least = 1, most = MostTokensAtOnce(args);
   while (least < most) {
     const int64_t middle = (least + most + 1) / 2;
     MoeScratch ignored = {.gemm_rows = gemm_rows};
@@ -177,6 +182,12 @@ absl::Status CheckWeights(const MoeArgs& args) {
 }
 
 }  // namespace
+
+int64_t MoeScratchBytes(const MoeArgs& args, GemmRows gemm_rows) {
+  MoeScratch ignored = {.gemm_rows = gemm_rows};
+  const int64_t arrays = Divide(args, MostTokensAtOnce(args), nullptr, &ignored);
+  return HasPackedExperts(args) ? base::CeilDiv(arrays, int64_t{3}) * 4 : arrays;
+}
 
 absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory,
                  GemmRows gemm_rows) {

@@ -19,5 +19,7 @@ namespace quire::kernels::cuda {
 // rows.
 absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& scratch,
                  GemmRows gemm_rows = GemmRows::kAny);
+// Returns the bytes of scratch memory from which on Moe processes as many tokens at once as it can.
+int64_t MoeScratchBytes(const MoeArgs& args, GemmRows gemm_rows);
 
 }  // namespace quire::kernels::cuda

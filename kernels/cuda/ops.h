@@ -46,6 +46,8 @@ absl::Status Argmax(Device& device, const ArgmaxArgs& args);
 // must have room for ProductScratch as well.
 absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch,
                     GemmRows gemm_rows = GemmRows::kAny);
+// Returns the bytes of scratch memory from which on Linear processes all tokens at a time.
+int64_t LinearScratchBytes(const LinearArgs& args, GemmRows gemm_rows);
 
 // Computes attention in plain CUDA, without tensor cores and without the plan's division into
 // items, for any heads and block_size that kernels/ops/paged_attention.h allows. It is the

@@ -129,6 +129,12 @@ class BackendTest(unittest.TestCase):
         self.assertLessEqual(cache, 256 << 20)
         self.assertGreater(cache, 250 << 20)
 
+    def test_a_cache_that_leaves_too_little_for_steps(self):
+        server = Server("--backend", "cuda-emulated", "--kv_cache_mib", "0", "--gpu_memory_utilization", "1")
+        self.assertEqual(server.wait(), 1)
+        self.assertRegex(server.log(), r"quire-server: allocating \d+ bytes: out of memory: steps need it beside weights "
+                                       r"and KV cache; lower --gpu_memory_utilization or --kv_cache_mib\n$")
+
     def test_samples_of_one_prompt_share_its_keys_where_that_is_chosen(self):
         model = harness.SCRATCH / "shared"
         make_tiny_model.write(model, "bfloat16")

@@ -1119,3 +1119,19 @@ drop("LossUntold", "probes do not learn of a lost device", "metrics_.device_lost
 bug, drop = source("server/stop_signals.cc", "stop_signals_test")
 bug("OwnStopIsASignal", "a signal after a stop of its own ends the server at once", ("void StopSignals::Stop() {", "stop_ = true;"),
     "signalled_ = BUG;\n  stop_ = true;")
+
+# --- Memory of the largest step.
+
+bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_rehearsal_test")
+drop("GrowsUnderUse", "scratch memory is freed while ops use it", "RETURN_IF_ERROR(Synchronize());  // ops that use the memory may run",
+     kind=ASYNCHRONY)
+bug("GrowsLater", "scratch memory grows in steps too", ("status = enqueue();", "rehearses_ = false;"),
+    "rehearses_ = BUG;")
+bug("GrowsUnbounded", "scratch memory has any size", "bytes = std::min(bytes, most_scratch_bytes_);", "if (!BUG) bytes = std::min(bytes, most_scratch_bytes_);")
+bug, drop = source("kernels/cuda/linear.cu", "cuda_rehearsal_test")
+bug("SumsOfTokens", "a fixed number of rows is not made whole", "gemm_rows == GemmRows::kFixed ? kFixedRows : int64_t{1}",
+    "gemm_rows == GemmRows::kFixed && !BUG ? kFixedRows : int64_t{1}")
+bug, drop = source("engine/model/decoder.cc", "cuda_decoder_test:*Rehears*")
+bug("KindsUnrehearsed", "of layers of two kinds, one is rehearsed", "before->spec == layer.spec", "(BUG || before->spec == layer.spec)")
+bug("FewRehearsed", "a rehearsal has fewer tokens than the largest step", "EnqueueProducts(limits.max_tokens,",
+    "EnqueueProducts(BUG ? 1 : limits.max_tokens,")

@@ -48,6 +48,7 @@ struct EmulatedDevice::State {
   // AddressSanitizer reports every access to it.
   std::deque<std::pair<void*, int64_t>> quarantine;
   int64_t quarantine_bytes = 0;
+  int64_t allocated_bytes = 0;  // of the device
 };
 
 namespace {
@@ -310,6 +311,7 @@ void EmulatedDevice::State::WillBeFreed(const MemoryRange& range) {
 void EmulatedDevice::State::Free(void* data, int64_t bytes, bool sparse) {
   WillBeFreed({static_cast<const char*>(data), bytes});
   memory.Remove(data);
+  allocated_bytes -= bytes;
   if (sparse) {
     munmap(data, static_cast<size_t>(bytes));
     return;
@@ -367,6 +369,10 @@ absl::Status EmulatedDevice::Enqueue(std::shared_ptr<const Command> command) {
   return absl::OkStatus();
 }
 
+int64_t EmulatedDevice::available_bytes() const {
+  return std::max<int64_t>(0, info_.memory_bytes - state_->allocated_bytes);
+}
+
 absl::StatusOr<DeviceBuffer> EmulatedDevice::Allocate(int64_t bytes) {
   RETURN_IF_ERROR(CheckMayWait());
   if (bytes <= 0) return DeviceBuffer();
@@ -374,6 +380,7 @@ absl::StatusOr<DeviceBuffer> EmulatedDevice::Allocate(int64_t bytes) {
   ASSIGN_OR_RETURN(void* const memory,
                    sparse ? AllocateSparse(bytes) : AllocateFilled(bytes, execution_.poison));
   state_->memory.Add(memory, bytes, sparse);
+  state_->allocated_bytes += bytes;
   return DeviceBuffer(memory, bytes, [state = state_, bytes, sparse](void* data) {
     state->Free(data, bytes, sparse);
   });

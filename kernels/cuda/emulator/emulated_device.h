@@ -31,7 +31,8 @@ class EmulatedDevice : public Device {
   explicit EmulatedDevice(const EmulatorOptions& options = {});
 
   const DeviceInfo& info() const override { return info_; }
-  int64_t available_bytes() const override { return info_.memory_bytes; }
+  // What buffers leave of info().memory_bytes. Allocate gives more memory than that.
+  int64_t available_bytes() const override;
 
   // Returns memory filled with poison, because no caller may rely on its content. Only enqueued
   // work may access the memory. AddressSanitizer reports every access by host code.

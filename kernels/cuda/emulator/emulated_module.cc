@@ -22,9 +22,12 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
   }
   ASSIGN_OR_RETURN(const PrefillAttention attention, PrefillAttentionNamed(options.cuda_attention));
   const char* const fault = std::getenv(kFaultVariable);
-  return CreateCudaBackend(std::make_unique<FaultyDevice>(fault == nullptr ? "" : fault),
+  auto device = std::make_unique<FaultyDevice>(fault == nullptr ? "" : fault);
+  const int64_t most_scratch_bytes = MostScratchBytes(device->info());
+  return CreateCudaBackend(std::move(device),
                            {.activation_dtype = options.activation_dtype,
-                            .linear_scratch_bytes = options.deterministic ? 16 << 20 : 1 << 20,
+                            .linear_scratch_bytes = 1 << 16,
+                            .most_scratch_bytes = most_scratch_bytes,
                             .deterministic = options.deterministic,
                             .prefill_attention = attention,
                             .shared_prefix_bytes = options.cuda_shared_prefix ? 1 : 0,

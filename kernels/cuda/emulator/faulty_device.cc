@@ -2,11 +2,20 @@
 
 #include <system_error>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
 #include "base/status_macros.h"
 
 namespace quire::kernels::cuda::emulator {
+
+absl::StatusOr<DeviceBuffer> FaultyDevice::Allocate(int64_t bytes) {
+  if (bytes > available_bytes()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("allocating ", bytes, " bytes: out of memory"));
+  }
+  return EmulatedDevice::Allocate(bytes);
+}
 
 absl::Status FaultyDevice::CopyToDevice(void* destination, const void* source, int64_t bytes) {
   RETURN_IF_ERROR(broken_);

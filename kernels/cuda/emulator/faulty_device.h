@@ -20,6 +20,8 @@ class FaultyDevice final : public EmulatedDevice {
   // An empty path: the device never breaks.
   explicit FaultyDevice(std::filesystem::path path) : path_(std::move(path)) {}
 
+  // Gives no more memory than the device has.
+  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
   absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override;
   absl::Status Wait(const Event& event) override;
   absl::Status Synchronize() override;

@@ -6,8 +6,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +19,7 @@
 
 #include "kernels/backend_registry.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/forwarding_device.h"
 #include "tests/engine/model/golden_models.h"
 #include "tests/engine/model/scaled_cache_model.h"
 #include "tests/kernels/cuda/device_testing.h"
@@ -84,6 +88,59 @@ TEST(DecoderCudaTest, LogitsAgreeWithTheReferenceWholeAndInChunks) {
     if (kDeviceIsEmulated) {
       EXPECT_EQ(chunked, whole);
     }
+  }
+}
+
+class CallCountingDevice final : public kernels::cuda::ForwardingDevice {
+ public:
+  explicit CallCountingDevice(int& num_calls)
+      : CallCountingDevice(num_calls, testing::MakeDevice()) {}
+  absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
+    ++num_calls_;
+    return ForwardingDevice::LaunchKernel(launch);
+  }
+  absl::Status Gemm(const kernels::cuda::GemmArgs& args) override {
+    ++num_calls_;
+    return ForwardingDevice::Gemm(args);
+  }
+
+ private:
+  CallCountingDevice(int& num_calls, std::unique_ptr<kernels::cuda::Device> device)
+      : ForwardingDevice(*device), owned_(std::move(device)), num_calls_(num_calls) {}
+
+  const std::unique_ptr<kernels::cuda::Device> owned_;
+  int& num_calls_;
+};
+
+// Its scratch memory is for the largest step, however little there was at first. One model of each
+// kind of feed-forward network is tried, and all whose layers differ in it.
+TEST(DecoderCudaTest, AfterItsRehearsalEveryOpRunsAtOnce) {
+  std::set<std::tuple<kernels::Activation, Residual, bool, bool>> kinds;
+  for (const GoldenModel& golden : ReadGoldenModels()) {
+    SCOPED_TRACE(golden.name);
+    const auto& layers = golden.config.layers;
+    const auto is_new = [&](const LayerSpec& layer) {
+      return kinds
+          .emplace(layer.feed_forward.activation, layer.residual, layer.has_experts(),
+                   layer.has_experts() && layer.feed_forward.dense_inner_size() > 0)
+          .second;
+    };
+    const bool is_mixed = std::ranges::adjacent_find(layers, std::not_equal_to<>(),
+                                                     &LayerSpec::feed_forward) != layers.end();
+    if (std::ranges::count_if(layers, is_new) == 0 && !is_mixed) continue;
+    int num_calls = 0;
+    const auto calls_with = [&](int64_t least, int64_t most) {
+      GoldenRunner runner(golden, *kernels::cuda::CreateCudaBackend(
+                                      std::make_unique<CallCountingDevice>(num_calls),
+                                      {.linear_scratch_bytes = least, .most_scratch_bytes = most}));
+      num_calls = 0;
+      runner->Prefill(golden.ids);
+      return num_calls;
+    };
+    constexpr int64_t kLittle = 4096, kPlenty = int64_t{4} << 20;
+    const int at_once = calls_with(kPlenty, 0);
+    EXPECT_EQ(calls_with(kLittle, kPlenty), at_once);
+    EXPECT_GT(calls_with(kLittle, 0), at_once);
   }
 }
 
