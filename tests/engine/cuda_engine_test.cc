@@ -147,6 +147,7 @@ std::vector<GenerateParams> RequestsOfEveryKind() {
   all[1].sampling.frequency_penalty = 0.7f;
   all[2].stop.stop = {"e", "a", "t", "s"};
   all[3].output.prompt_logprobs = 2;
+  all[3].sampling.logit_bias = {{.token_id = 70, .bias = 2.5f}};
   all[4].sampling.temperature = 0.0f;
   all[4].stop.min_tokens = 4;
   all[4].stop.stop_token_ids = RandomIds(60, 3);
