@@ -144,6 +144,28 @@ TEST(DecoderCudaTest, AfterItsRehearsalEveryOpRunsAtOnce) {
   }
 }
 
+// The sums over its ranks are its own.
+class OnlyRank final : public kernels::Communicator {
+ public:
+  kernels::Rank rank() const override { return {.index = 0, .size = 1}; }
+  absl::Status AllReduceSum(const kernels::TensorView&) override {
+    ++num_sums;
+    return absl::OkStatus();
+  }
+
+  int num_sums = 0;
+};
+
+TEST(DecoderCudaTest, OneRankGivesTheBitsOfTheModel) {
+  for (const GoldenModel& golden : ReadGoldenLlamas()) {
+    SCOPED_TRACE(golden.name);
+    OnlyRank rank;
+    EXPECT_EQ(GoldenRunner(golden, Cuda(ThreadOrder::kForward), &rank)->Prefill(golden.ids),
+              GoldenRunner(golden, Cuda(ThreadOrder::kForward))->Prefill(golden.ids));
+    EXPECT_EQ(rank.num_sums, 2 * golden.config.num_layers());
+  }
+}
+
 TEST(DecoderCudaTest, TakesTheTokensOfTheCpuBackendAloneChunkedAndBatched) {
   for (const GoldenModel& golden : ReadGoldenLlamas()) {
     if (golden.name != "gqa_untied") continue;  // one model takes a second or two
