@@ -9,7 +9,8 @@
            likely
   bf16     speed: start, 1 to 256 streams, prompts of 8k tokens, a cached prefix of 8k, 16 forks of 4k
   q4_k     the same with packed weights
-  choices  what flags change, in bf16: --cuda_shared_prefix, --kv_dtype fp8, --cuda_attention wgmma, --deterministic
+  choices  what flags change, in bf16: --cuda_shared_prefix, --kv_dtype fp8, --cuda_attention wgmma, --deterministic;
+           with the last, requests get the same tokens alone as among others
   soak     two layers under compute-sanitizer's memcheck, while clients send, cancel and go
 
 A case of speed is one run of `quire bench`. It is a line with the measured time and the least time that the bytes or
@@ -49,6 +50,7 @@ PREDICTED_MS = {
     "bf16 --cuda_attention wgmma": {"prompt 8192": 205},
     "bf16 --deterministic": {"decode 1": 4.8, "decode 64": 5.4, "prompt 8192": 420}}
 MOST_SECONDS_TO_START = 120
+ALONE_AND_AMONG_OTHERS = "alone and among others"  # the case that only --deterministic promises
 
 BITS = {"bf16": (16, 16), "q4_k": (4.5, 6.5625)}  # of a weight of the layers, and of the head, which is Q6_K
 
@@ -244,6 +246,7 @@ class Speed:
         yield f"forks {load['forks']}x{load['fork']}", lambda: self.decode(
             f"forks {load['forks']}x{load['fork']}", load["forks"], load["fork"] + 16, "--num_requests",
             str(2 * load["forks"]), "--shared_prefix_tokens", str(load["fork"]), "--warmup", "1")
+        yield ALONE_AND_AMONG_OTHERS, lambda: self.repeat(4 * load["forks"])
 
     def decode(self, case: str, streams: int, prompt: int, *flags) -> dict:
         result, busy = self.bench("--concurrency", str(streams), "--prompt_tokens", str(prompt), "--output_tokens",
@@ -264,6 +267,23 @@ class Speed:
         return self.line(case, result["ttft_seconds"]["p50"], bound, busy=busy)
 
 
+    def repeat(self, num_requests: int) -> dict:
+        """Counts the requests that get the same tokens alone as all at a time. They are drawn, so one bit may change them."""
+        requests = self.options.work / "requests.jsonl"
+        requests.write_text("".join(json.dumps({"text": "Once upon a time " * (n % 40) + str(n)}) + "\n"
+                                    for n in range(num_requests)))
+
+        def answers(at_once: int) -> dict:
+            lines = quire(self.options, "batch", str(requests), "--server", self.server.address, "--max_in_flight",
+                          str(at_once), "--seed", "1", "--max_tokens", str(self.load["answer"] // 4), "--ignore_eos",
+                          "--bypass_cache_read")
+            return {line["index"]: line["response"]["completions"][0]["token_ids"] for line in lines}
+
+        alone, together = answers(1), answers(num_requests)
+        return {"type": "engine", "case": ALONE_AND_AMONG_OTHERS, "of": num_requests,
+                "equal": sum(alone[n] == together[n] for n in range(num_requests))}
+
+
 def make_model(options, name: str, config: dict) -> pathlib.Path:
     path = options.work / f"{name}.gguf"
     if not path.exists():
@@ -282,7 +302,7 @@ def done_before(options, title: str) -> set:
     return {line["case"] for line in read_lines(options.json) if line["type"] == "engine" and line["model"] == title}
 
 
-def measure(options, name: str, write, flags=(), wanted=lambda case: True):
+def measure(options, name: str, write, flags=(), wanted=lambda case: case != ALONE_AND_AMONG_OTHERS):
     """The cases of a model that are wanted, on a server with these flags, which join the name of the model."""
     model = make_model(options, name, SHAPES[options.size])
     title = " ".join((name, *flags))
@@ -318,7 +338,7 @@ def measure(options, name: str, write, flags=(), wanted=lambda case: True):
 
 # Flags, and the start of the names of the cases on which they bear.
 CHOICES = ((("--cuda_shared_prefix",), ("forks",)), (("--kv_dtype", "fp8"), ("decode", "forks")),
-           (("--cuda_attention", "wgmma"), ("prompt",)), (("--deterministic",), ("decode", "prompt")))
+           (("--cuda_attention", "wgmma"), ("prompt",)), (("--deterministic",), ("decode", "prompt", "alone")))
 
 
 def measure_choices(options, write):

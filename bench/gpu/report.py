@@ -204,6 +204,8 @@ def engine_goals(lines: list[dict]) -> list[str]:
           lambda line: line["seconds"], lambda v: v <= READY_SECONDS, lambda v: f"{v:.1f} s")
     judge("the CPU's greedy tokens in f32", "quire-stories", "greedy answers of the CPU in f32",
           lambda line: (line["equal"], line["of"]), lambda v: v[0] == v[1], lambda v: f"{v[0]} of {v[1]} answers")
+    judge("with --deterministic, the same tokens alone as among others", "bf16 --deterministic", "alone and among others",
+          lambda line: (line["equal"], line["of"]), lambda v: v[0] == v[1], lambda v: f"{v[0]} of {v[1]} answers")
     return said
 
 

@@ -258,11 +258,11 @@ class LostDeviceTest(unittest.TestCase):
         self.addCleanup(self.server.stop)
         self.client = Client(self.server.address)
         self.addCleanup(self.client.close)
-        self.streams = [self.client.stream(f"the thing {i}", max_tokens=400, ignore_eos=True) for i in range(3)]
+        self.streams = [self.client.stream(f"the thing {i}", max_tokens=1000, ignore_eos=True) for i in range(3)]
         for stream in self.streams:
             next(stream)
         self.waiting = self.client.inference.Generate.future(
-            harness.make_request("the thing", max_tokens=400, ignore_eos=True))
+            harness.make_request("the thing", max_tokens=1000, ignore_eos=True))
         self.client.wait_until(lambda s: s.queue.num_waiting == 1 and s.sequences.steps > self.LAST_STEPS, "waiting")
         self.health = self.client.watch_health()
         self.assertEqual(next(self.health), "SERVING")

@@ -94,7 +94,7 @@ class EngineTest(unittest.TestCase):
         for model in ("bf16", "q4_k"):
             self.assertEqual([line["case"] for line in lines if line["model"] == model], cases)
         for flags, starts in (("--cuda_shared_prefix", ["forks"]), ("--kv_dtype fp8", ["decode"] * 3 + ["forks"]),
-                              ("--deterministic", ["decode"] * 3 + ["prompt"] * 2)):
+                              ("--deterministic", ["decode"] * 3 + ["prompt"] * 2 + ["alone"])):
             self.assertEqual([line["case"].split()[0] for line in lines if line["model"] == f"bf16 {flags}"],
                              ["start", *starts])
         tokens = next(line for line in lines if line["model"] == "quire-stories")
@@ -103,6 +103,7 @@ class EngineTest(unittest.TestCase):
         said = report.performance(lines)
         self.assertIn("### A whole server", said)
         self.assertIn("- the CPU's greedy tokens in f32: met; 4 of 4 answers.", said)
+        self.assertIn("- with --deterministic, the same tokens alone as among others: met; 16 of 16 answers.", said)
         self.assertIn("- a bf16 step of 64 streams at 85 % of its bound: not measured.", said)
         self.assertRegex(said, r"\| q4_k \| forks 4x64 \| [0-9.]+ \| - \| 0.00 \| \d+ % \| \d+ \| - \|")
 
