@@ -75,7 +75,7 @@ class ReadyTest(harness.TestCase):
 class DrainTest(unittest.TestCase):
     # With log-probabilities, an answer of so many tokens is much larger than a connection's buffers, so its stream
     # cannot end before the client reads it. On an emulated GPU, the answer takes seconds.
-    LONG = cut(5000, 300)
+    LONG = cut(5000, 200)
 
     def test_sigterm_lets_what_runs_finish_and_refuses_the_new(self):
         with running() as (server, client):
