@@ -89,6 +89,10 @@ TEST_P(StepOpsTest, TakeTokensReplacesTokensThatHaveASource) {
     }
     sources[0] = -2;
     want[0] = -1;
+    // The token after the last has a source, and stays as it is.
+    ids.push_back(-3);
+    sources.push_back(0);
+    want.push_back(-3);
     DeviceArray<int32_t> on_device(*device_, ids), from(*device_, drawn), at(*device_, sources);
     ASSERT_TRUE(
         TakeTokens(*device_, {.token_ids = TensorView(on_device.data(), DType::kI32, {count}),
