@@ -47,7 +47,6 @@ using base::Log;
 using base::LogLevel;
 
 constexpr absl::Duration kLastWords = absl::Seconds(1);  // for short RPCs to end before the stop
-constexpr absl::Duration kLeavePoll = absl::Milliseconds(50);
 constexpr absl::Duration kLastBytes = absl::Milliseconds(200);  // for the door to send them
 constexpr std::chrono::seconds kCacheMapPatience{2};       // for the step thread to make a picture
 constexpr absl::Duration kCallTimeout = absl::Seconds(3);  // for the server's calls to itself
@@ -103,16 +102,15 @@ void LogReady(const engine::Engine& engine, const GrpcServer& server, const Admi
 
 // Announces the drain, and goes on serving for --drain_delay. During this time load balancers can
 // notice the drain. A server without a device has nothing to serve with, and does not wait.
-void LeaveService(const ServerConfig& config, const engine::Engine& engine,
-                  std::atomic<bool>& leaving, GrpcServer& server) {
-  const absl::Time end = base::SteadyNow() + config.drain_delay;
-  const auto is_over = [&] { return base::SteadyNow() >= end || engine.liveness().device_lost; };
-  if (is_over()) return;
+void LeaveService(const ServerConfig& config, StopSignals& signals, std::atomic<bool>& leaving,
+                  GrpcServer& server) {
+  const bool device_is_lost = signals.WaitForStop(absl::ZeroDuration());
+  if (config.drain_delay <= absl::ZeroDuration() || device_is_lost) return;
   leaving = true;
   server.AnnounceDrain();
   Log(LogLevel::kInfo, "server", "leaving service",
       {{"delay", absl::FormatDuration(config.drain_delay)}});
-  while (!is_over()) absl::SleepFor(kLeavePoll);  // a second signal ends the process
+  signals.WaitForStop(config.drain_delay);  // a second signal ends the process
 }
 
 // Sets health to NOT_SERVING, lets running requests finish within --drain_timeout, and cancels the
@@ -317,7 +315,7 @@ absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credent
           : [&] { EndWhileTheDeviceHangs(*engine, open_calls); });
   LogReady(*engine, *server, admin.get(), base::SteadyNow() - start);
   signals.Wait();
-  LeaveService(config, *engine, leaving, *server);
+  LeaveService(config, signals, leaving, *server);
   DrainAndStop(config, *engine, open_calls, watch, *server);
   return engine->liveness().device_lost ? kDeviceLostStatus : 0;
 }

@@ -6,6 +6,8 @@
 #include <ctime>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace quire::server {
 namespace {
 
@@ -41,13 +43,24 @@ void StopSignals::StartServing() {
 
 void StopSignals::Wait() {
   base::MutexLock lock(mu_);
-  while (!stop_) stopped_.WaitFor(mu_, std::chrono::minutes(1));
+  while (!signalled_ && !stopped_) changed_.WaitFor(mu_, std::chrono::minutes(1));
 }
 
 void StopSignals::Stop() {
   base::MutexLock lock(mu_);
-  stop_ = true;
-  stopped_.NotifyAll();
+  stopped_ = true;
+  changed_.NotifyAll();
+}
+
+bool StopSignals::WaitForStop(absl::Duration timeout) {
+  const absl::Time end = base::SteadyNow() + timeout;
+  base::MutexLock lock(mu_);
+  while (!stopped_) {
+    const absl::Duration left = end - base::SteadyNow();
+    if (left <= absl::ZeroDuration()) return false;
+    changed_.WaitFor(mu_, absl::ToChronoNanoseconds(left));
+  }
+  return true;
 }
 
 void StopSignals::OnHangUp(std::function<void()> reload) {
@@ -67,8 +80,8 @@ void StopSignals::Run() {
     if (signal != SIGTERM && signal != SIGINT && signal != SIGQUIT) continue;
     if (!serving_) std::_Exit(EXIT_SUCCESS);
     if (signalled_) std::_Exit(EXIT_FAILURE);
-    signalled_ = stop_ = true;
-    stopped_.NotifyAll();
+    signalled_ = true;
+    changed_.NotifyAll();
   }
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 
 #include "base/mutex.h"
 
@@ -28,8 +29,11 @@ class StopSignals {
   void StartServing();
   // Returns after the first signal to stop, or after Stop.
   void Wait();
-  // Ends Wait. A signal that comes afterwards still counts as the first. Thread-safe.
+  // Ends Wait and WaitForStop. A signal that comes afterwards still counts as the first.
+  // Thread-safe.
   void Stop();
+  // Returns after Stop, or after `timeout`. Returns true after Stop.
+  bool WaitForStop(absl::Duration timeout);
 
   // Makes SIGHUP call `reload` on the signals' thread. If `reload` is null, SIGHUP does nothing.
   // When OnHangUp returns, the previous `reload` is no longer running.
@@ -39,10 +43,10 @@ class StopSignals {
   void Run();
 
   base::Mutex mu_;
-  base::CondVar stopped_;
+  base::CondVar changed_;
   std::function<void()> reload_ ABSL_GUARDED_BY(mu_);
   bool serving_ ABSL_GUARDED_BY(mu_) = false;
-  bool stop_ ABSL_GUARDED_BY(mu_) = false;       // Wait ends
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;    // by Stop
   bool signalled_ ABSL_GUARDED_BY(mu_) = false;  // the first signal came
   bool ended_ ABSL_GUARDED_BY(mu_) = false;      // the destructor runs
   std::thread thread_;                           // declared last, because it uses the other members

@@ -12,8 +12,7 @@ namespace quire::kernels::cuda {
 
 class CountedDevice final : public ForwardingDevice {
  public:
-  explicit CountedDevice(std::unique_ptr<Device> device)
-      : ForwardingDevice(*device), owned_(std::move(device)) {}
+  explicit CountedDevice(std::unique_ptr<Device> device) : ForwardingDevice(std::move(device)) {}
 
   // Those of attention and of sampled rows are zero: the device does not know them.
   const DeviceCounts& counts() const { return counts_; }
@@ -48,7 +47,6 @@ class CountedDevice final : public ForwardingDevice {
  private:
   void Add(DeviceCount count, int64_t n) { counts_[static_cast<size_t>(count)] += n; }
 
-  const std::unique_ptr<Device> owned_;
   DeviceCounts counts_{};
 };
 

@@ -13,6 +13,9 @@ class ForwardingDevice : public Device {
  public:
   // `device` must outlive this object.
   explicit ForwardingDevice(Device& device) : device_(device) {}
+  // Owns the other device.
+  explicit ForwardingDevice(std::unique_ptr<Device> device)
+      : owned_(std::move(device)), device_(*owned_) {}
 
   const DeviceInfo& info() const override { return device_.info(); }
   int64_t available_bytes() const override { return device_.available_bytes(); }
@@ -56,6 +59,7 @@ class ForwardingDevice : public Device {
   absl::Status Synchronize() override { return device_.Synchronize(); }
 
  private:
+  const std::unique_ptr<Device> owned_;  // null: others own device_
   Device& device_;
 };
 

@@ -1,55 +1,33 @@
 // Tests that a device with a fault that stays ends every request at once.
 
-#include <atomic>
 #include <memory>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "base/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulator/emulated_device.h"
+#include "kernels/cuda/emulator/faulty_device.h"
 #include "tests/testing/engine_harness.h"
+#include "tests/testing/temp_directory.h"
 
 namespace quire::engine {
 namespace {
 
-using kernels::Event;
-using kernels::cuda::emulator::EmulatedDevice;
+using kernels::cuda::emulator::FaultyDevice;
 using testing::EngineHarness;
 using testing::GreedyParams;
 using ::testing::HasSubstr;
 using testing::RandomIds;
-
-// Waits of a lost device fail, as after an illegal address in a kernel.
-class LosableDevice final : public EmulatedDevice {
- public:
-  explicit LosableDevice(const std::atomic<bool>& lost) : lost_(lost) {}
-
-  absl::Status Wait(const Event& event) override {
-    RETURN_IF_ERROR(Fault());
-    return EmulatedDevice::Wait(event);
-  }
-  absl::Status Synchronize() override {
-    RETURN_IF_ERROR(Fault());
-    return EmulatedDevice::Synchronize();
-  }
-
- private:
-  absl::Status Fault() const {
-    return lost_ ? absl::InternalError("an illegal memory access") : absl::OkStatus();
-  }
-
-  const std::atomic<bool>& lost_;
-};
+using testing::TempDirectory;
 
 TEST(DeviceLossTest, EndsWhatRunsAndWhatStallsAndWhatWaits) {
-  std::atomic<bool> lost = false;
+  const TempDirectory directory;
   const auto harness = EngineHarness::TinyLlama(
       {.max_num_seqs = 1,  // beside the stream that stalls
        .make_backend =
-           [&lost] {
-             return *kernels::cuda::CreateCudaBackend(std::make_unique<LosableDevice>(lost));
+           [&directory] {
+             return *kernels::cuda::CreateCudaBackend(
+                 std::make_unique<FaultyDevice>(directory.path() + "/device"));
            },
        .kv_dtype = kernels::DType::kF32});
   const auto stalls = harness->Submit(GreedyParams(RandomIds(5, 1), 400), /*room=*/2);
@@ -61,7 +39,7 @@ TEST(DeviceLossTest, EndsWhatRunsAndWhatStallsAndWhatWaits) {
   EXPECT_FALSE(harness->engine().liveness().device_lost);
   ASSERT_TRUE(runs->WaitDeltas(8));
 
-  lost = true;
+  directory.Write("device.fault", "");
   ASSERT_TRUE(runs->WaitFinished());
   EXPECT_EQ(runs->status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(runs->status().message(), HasSubstr("an illegal memory access"));

@@ -1117,8 +1117,8 @@ bug("LossIsACancel", "requests that a lost device ends look as if their clients 
     "return !BUG && device_is_lost ?")
 drop("LossUntold", "probes do not learn of a lost device", "metrics_.device_lost.Set(1);")
 bug, drop = source("server/stop_signals.cc", "stop_signals_test")
-bug("OwnStopIsASignal", "a signal after a stop of its own ends the server at once", ("void StopSignals::Stop() {", "stop_ = true;"),
-    "signalled_ = BUG;\n  stop_ = true;")
+bug("OwnStopIsASignal", "a signal after a stop of its own ends the server at once", ("void StopSignals::Stop() {", "stopped_ = true;"),
+    "signalled_ = BUG;\n  stopped_ = true;")
 
 # --- Memory of the largest step.
 

@@ -32,7 +32,9 @@ TEST(StopSignalsTest, HangUpReadsAgainAndEndsNothing) {
 
 TEST(StopSignalsTest, AStopOfItsOwnIsNoSignal) {
   StopSignals signals;
+  EXPECT_FALSE(signals.WaitForStop(absl::Milliseconds(1)));
   signals.Stop();
+  EXPECT_TRUE(signals.WaitForStop(absl::Hours(1)));
   signals.StartServing();
   signals.Wait();
   ::kill(::getpid(), SIGTERM);  // the first, which lets the server finish what it does

@@ -31,7 +31,7 @@ class EmulatedDevice : public Device {
   explicit EmulatedDevice(const EmulatorOptions& options = {});
 
   const DeviceInfo& info() const override { return info_; }
-  // What buffers leave of info().memory_bytes. Allocate gives more memory than that.
+  // Returns the bytes of info().memory_bytes that no buffer has. Allocate gives more than these.
   int64_t available_bytes() const override;
 
   // Returns memory filled with poison, because no caller may rely on its content. Only enqueued

@@ -23,7 +23,7 @@ struct GemmCounts {
 class GemmCountingDevice final : public kernels::cuda::ForwardingDevice {
  public:
   GemmCountingDevice(std::unique_ptr<kernels::cuda::Device> device, GemmCounts& counts)
-      : ForwardingDevice(*device), owned_(std::move(device)), counts_(counts) {}
+      : ForwardingDevice(std::move(device)), counts_(counts) {}
   absl::Status Gemm(const kernels::cuda::GemmArgs& args) override {
     ++counts_.all;
     if (args.type == kernels::DType::kF8E4M3) ++counts_.in_e4m3;
@@ -31,7 +31,6 @@ class GemmCountingDevice final : public kernels::cuda::ForwardingDevice {
   }
 
  private:
-  const std::unique_ptr<kernels::cuda::Device> owned_;
   GemmCounts& counts_;
 };
 

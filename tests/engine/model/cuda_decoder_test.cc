@@ -94,7 +94,7 @@ TEST(DecoderCudaTest, LogitsAgreeWithTheReferenceWholeAndInChunks) {
 class CallCountingDevice final : public kernels::cuda::ForwardingDevice {
  public:
   explicit CallCountingDevice(int& num_calls)
-      : CallCountingDevice(num_calls, testing::MakeDevice()) {}
+      : ForwardingDevice(testing::MakeDevice()), num_calls_(num_calls) {}
   absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
     ++num_calls_;
     return ForwardingDevice::LaunchKernel(launch);
@@ -105,10 +105,6 @@ class CallCountingDevice final : public kernels::cuda::ForwardingDevice {
   }
 
  private:
-  CallCountingDevice(int& num_calls, std::unique_ptr<kernels::cuda::Device> device)
-      : ForwardingDevice(*device), owned_(std::move(device)), num_calls_(num_calls) {}
-
-  const std::unique_ptr<kernels::cuda::Device> owned_;
   int& num_calls_;
 };
 

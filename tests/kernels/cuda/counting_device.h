@@ -14,7 +14,7 @@ class CountingDevice final : public kernels::cuda::ForwardingDevice {
   // Counts kernels, GEMMs, copies, fills and replays in `num_enqueued`, which must outlive this
   // object.
   CountingDevice(std::unique_ptr<kernels::cuda::Device> device, int& num_enqueued)
-      : ForwardingDevice(*device), owned_(std::move(device)), num_enqueued_(num_enqueued) {}
+      : ForwardingDevice(std::move(device)), num_enqueued_(num_enqueued) {}
 
   absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override {
     ++num_enqueued_;
@@ -47,7 +47,6 @@ class CountingDevice final : public kernels::cuda::ForwardingDevice {
   }
 
  private:
-  const std::unique_ptr<kernels::cuda::Device> owned_;
   int& num_enqueued_;
 };
 

@@ -257,7 +257,7 @@ class Fp8ProductTest : public ::testing::TestWithParam<ThreadOrder> {
   class CountingProducts final : public ForwardingDevice {
    public:
     CountingProducts(std::unique_ptr<Device> device, Fp8ProductTest& test)
-        : ForwardingDevice(*device), owned_(std::move(device)), test_(test) {}
+        : ForwardingDevice(std::move(device)), test_(test) {}
     absl::Status Gemm(const GemmArgs& args) override {
       if (args.type == DType::kF8E4M3) ++test_.num_fp8_gemms_;
       return ForwardingDevice::Gemm(args);
@@ -268,7 +268,6 @@ class Fp8ProductTest : public ::testing::TestWithParam<ThreadOrder> {
     }
 
    private:
-    const std::unique_ptr<Device> owned_;
     Fp8ProductTest& test_;
   };
 

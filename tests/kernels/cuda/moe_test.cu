@@ -173,15 +173,11 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
 // Refuses products whose number of rows is not that of a deterministic backend.
 class FixedRowsDevice final : public ForwardingDevice {
  public:
-  explicit FixedRowsDevice(std::unique_ptr<Device> device)
-      : ForwardingDevice(*device), device_(std::move(device)) {}
+  using ForwardingDevice::ForwardingDevice;
   absl::Status Gemm(const GemmArgs& args) override {
     if (args.m != kFixedRows) return absl::InternalError(absl::StrCat(args.m, " rows"));
     return ForwardingDevice::Gemm(args);
   }
-
- private:
-  const std::unique_ptr<Device> device_;
 };
 
 TEST_P(CudaMoeTest, ADeterministicBackendGivesATokenTheBitsOfItAlone) {
@@ -377,14 +373,13 @@ TEST_P(CudaPackedMoeTest, ManyRowsGiveTheBitsOfExpandedWeights) {
 class AllocationCountingDevice final : public ForwardingDevice {
  public:
   AllocationCountingDevice(std::unique_ptr<Device> device, int& num_allocations)
-      : ForwardingDevice(*device), owned_(std::move(device)), num_allocations_(num_allocations) {}
+      : ForwardingDevice(std::move(device)), num_allocations_(num_allocations) {}
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
     ++num_allocations_;
     return ForwardingDevice::Allocate(bytes);
   }
 
  private:
-  const std::unique_ptr<Device> owned_;
   int& num_allocations_;
 };
 

@@ -35,7 +35,7 @@ struct Log {
 
 class LoggingDevice final : public ForwardingDevice {
  public:
-  explicit LoggingDevice(Log& log) : LoggingDevice(log, testing::MakeDevice()) {}
+  explicit LoggingDevice(Log& log) : ForwardingDevice(testing::MakeDevice()), log_(log) {}
   absl::Status LaunchKernel(const KernelLaunch& launch) override {
     log_.grids.push_back(launch.config.grid.x);
     return ForwardingDevice::LaunchKernel(launch);
@@ -46,10 +46,6 @@ class LoggingDevice final : public ForwardingDevice {
   }
 
  private:
-  LoggingDevice(Log& log, std::unique_ptr<Device> device)
-      : ForwardingDevice(*device), owned_(std::move(device)), log_(log) {}
-
-  const std::unique_ptr<Device> owned_;
   Log& log_;
 };
 
