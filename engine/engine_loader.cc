@@ -134,8 +134,8 @@ void LogFp8Products(const kernels::BackendInfo& backend) {
 
 // Returns the bytes of the KV cache if the config does not say. On a device, the cache gets what
 // weights and steps leave of gpu_memory_utilization of the memory. The rest is for what the first
-// steps allocate: plans, recordings, the sampler, and the libraries' own. On a host, whose memory
-// others need too, the cache gets at most a quarter of what is available.
+// steps allocate: plans, recordings, and the libraries' own. On a host, whose memory others need
+// too, the cache gets at most a quarter of what is available.
 int64_t DefaultCacheBytes(const EngineConfig& config, const kernels::BackendInfo& backend,
                           int64_t available) {
   if (available <= 0) return std::numeric_limits<int64_t>::max();
@@ -239,6 +239,23 @@ absl::Status LoadText(const files::OpenedModel& files, EngineParts& parts) {
   return absl::OkStatus();
 }
 
+// Creates the model and the sampler. What they allocate is known before the cache is sized.
+absl::Status AllocateForSteps(const ModelConfig& config, const files::OpenedModel& files,
+                              EngineParts& parts) {
+  const auto allocate = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(parts.model, CreateModel(config, files, *parts.backend, parts.limits));
+    ASSIGN_OR_RETURN(parts.sampler, PrepareSampler(*parts.tokenizer, config.vocab_size,
+                                                   parts.limits, *parts.backend));
+    return absl::OkStatus();
+  };
+  const absl::Status status = allocate();
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(status.message(),
+                   ": weights and steps need it; lower --max_num_batched_tokens or --max_num_seqs, "
+                   "or take a smaller type of weights (quire-convert --type q4_k)"));
+}
+
 }  // namespace
 
 absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
@@ -290,7 +307,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   ASSIGN_OR_RETURN(parts.limits.max_draft_tokens,
                    ChooseMaxDraftTokens(config.max_draft_tokens, parts.limits.pipeline_depth));
   RETURN_IF_ERROR(CheckWeightsFit(config, *files->weights, *parts.backend));
-  ASSIGN_OR_RETURN(parts.model, CreateModel(model, *files, *parts.backend, parts.limits));
+  RETURN_IF_ERROR(AllocateForSteps(model, *files, parts));
   if (config.cuda_fp8_products) LogFp8Products(parts.backend->info());
 
   ASSIGN_OR_RETURN(const int64_t available,
@@ -340,6 +357,17 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                                         : "--deterministic is not set: without it the bits of an "
                                           "answer depend on what else a GPU computes"};
   return parts;
+}
+
+absl::StatusOr<std::unique_ptr<kernels::PreparedSampler>> PrepareSampler(
+    const text::Tokenizer& tokenizer, int64_t vocab_size, const StepLimits& limits,
+    kernels::Backend& backend) {
+  const auto num_ids = static_cast<int32_t>(vocab_size);
+  return backend.PrepareSampler({.vocab_size = num_ids,
+                                 .end_ids = tokenizer.end_ids(),
+                                 .without_piece = tokenizer.IdsWithoutPiece(num_ids),
+                                 .max_rows = limits.max_logit_rows,
+                                 .max_draws = limits.max_logit_rows});
 }
 
 }  // namespace quire::engine

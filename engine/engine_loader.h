@@ -28,6 +28,7 @@ struct EngineParts {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::unique_ptr<text::ChatTemplate> chat_template;  // null: the model has none
   std::unique_ptr<Model> model;
+  std::unique_ptr<kernels::PreparedSampler> sampler;
   KvCache cache;
   StepLimits limits;
   ModelInfo model_info;
@@ -37,5 +38,10 @@ struct EngineParts {
 
 // Opens the model and allocates its memory. An error says what to change.
 absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config);
+
+// Allocates the memory for sampling the most rows of logits of a step.
+absl::StatusOr<std::unique_ptr<kernels::PreparedSampler>> PrepareSampler(
+    const text::Tokenizer& tokenizer, int64_t vocab_size, const StepLimits& limits,
+    kernels::Backend& backend);
 
 }  // namespace quire::engine

@@ -74,7 +74,7 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, DiskTier* dis
                   .stalled_stream_timeout = config.stalled_stream_timeout},
                  blocks_),
       pacer_(config.max_step_time, static_cast<int32_t>(parts.limits.max_tokens)),
-      runner_(*parts.backend, *parts.model, parts.cache, parts.limits, blocks_),
+      runner_(*parts.backend, *parts.model, *parts.sampler, parts.cache, parts.limits, blocks_),
       output_(*parts.tokenizer),
       live_(metrics) {
   if (disk != nullptr) {
@@ -99,8 +99,7 @@ absl::Status StepLoop::WarmUp() {
   const auto chunk =
       static_cast<int32_t>(std::min<int64_t>(parts_.limits.max_tokens, parts_.limits.block_size));
   const std::vector<int32_t> tokens(chunk, std::max(parts_.tokenizer->bos_id(), 0));
-  ASSIGN_OR_RETURN(const WarmUpTimes times,
-                   runner_.WarmUp(*parts_.tokenizer, tokens, *parts_.clock));
+  ASSIGN_OR_RETURN(const WarmUpTimes times, runner_.WarmUp(tokens, *parts_.clock));
   pacer_.NoteStep(chunk, 0, times.prompt);
   pacer_.NoteStep(0, 1, times.decode);
   counts_at_ready_ = parts_.backend->counts();

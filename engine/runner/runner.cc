@@ -45,10 +45,11 @@ struct Runner::Slot {
   std::unique_ptr<kernels::Event> done;
 };
 
-Runner::Runner(kernels::Backend& backend, Model& model, KvCache& cache, const StepLimits& limits,
-               const BlockManager& blocks)
+Runner::Runner(kernels::Backend& backend, Model& model, kernels::PreparedSampler& sampler,
+               KvCache& cache, const StepLimits& limits, const BlockManager& blocks)
     : backend_(backend),
       model_(model),
+      sampler_(sampler),
       cache_(cache),
       limits_(limits),
       least_saved_keys_(LeastSavedKeys(backend, model, cache)),
@@ -57,8 +58,7 @@ Runner::Runner(kernels::Backend& backend, Model& model, KvCache& cache, const St
 // Waits, because enqueued work uses members of the runner.
 Runner::~Runner() { backend_.Synchronize().IgnoreError(); }
 
-absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
-                                           const std::vector<int32_t>& tokens,
+absl::StatusOr<WarmUpTimes> Runner::WarmUp(const std::vector<int32_t>& tokens,
                                            const base::Clock& clock) {
   for (std::unique_ptr<Slot>& slot : slots_) {
     slot = std::make_unique<Slot>();
@@ -66,13 +66,6 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
   }
   ASSIGN_OR_RETURN(drawn_memory_, backend_.Allocate(limits_.max_logit_rows * SizeOf(DType::kI32)));
   drawn_ = TensorView(drawn_memory_.data(), DType::kI32, {limits_.max_logit_rows});
-  const auto vocab_size = static_cast<int32_t>(model_.config().vocab_size);
-  ASSIGN_OR_RETURN(sampler_,
-                   backend_.PrepareSampler({.vocab_size = vocab_size,
-                                            .end_ids = tokenizer.end_ids(),
-                                            .without_piece = tokenizer.IdsWithoutPiece(vocab_size),
-                                            .max_rows = limits_.max_logit_rows,
-                                            .max_draws = limits_.max_logit_rows}));
 
   ModelInput prompt = MakeLoneInput(tokens, 0, 1, cache_);
   ModelInput decode = MakeLoneInput(std::span(tokens).first(1), 0, 1, cache_);
@@ -84,7 +77,7 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
   slot.sample_rows = {{.given = tokens[0]}};
   RETURN_IF_ERROR(ForwardAndSample(slot));
   RETURN_IF_ERROR(backend_.Synchronize());
-  sampler_->Take(slot.result.rows);
+  sampler_.Take(slot.result.rows);
   if (!slot.result.rows[0].ok()) {
     base::Log(base::LogLevel::kWarning, "engine", "the warm-up's logits are not finite",
               {{"because", WhyNotFinite(decode, 0)}});
@@ -201,12 +194,12 @@ absl::Status Runner::ForwardAndSample(Slot& slot) {
   const bool samples = !slot.sample_rows.empty();
   slot.input.sampler_update = {};
   if (samples) {
-    ASSIGN_OR_RETURN(slot.input.sampler_update, sampler_->Prepare(slot.sample_rows));
+    ASSIGN_OR_RETURN(slot.input.sampler_update, sampler_.Prepare(slot.sample_rows));
   }
   ASSIGN_OR_RETURN(const TensorView logits, model_.Forward(slot.input, cache_));
   if (!samples) return absl::OkStatus();
   return backend_.Sample(
-      {.logits = logits, .rows = slot.sample_rows, .drawn = drawn_, .sampler = sampler_.get()});
+      {.logits = logits, .rows = slot.sample_rows, .drawn = drawn_, .sampler = &sampler_});
 }
 
 absl::Status Runner::Collect(StepResult& result) {
@@ -215,7 +208,7 @@ absl::Status Runner::Collect(StepResult& result) {
   RETURN_IF_ERROR(backend_.Wait(*slot.done));
   ASSIGN_OR_RETURN(slot.result.since_previous, backend_.TimeBetween(*last_done_, *slot.done));
   std::swap(last_done_, slot.done);  // the slot's next step moves the older mark
-  if (!slot.sample_rows.empty()) sampler_->Take(slot.result.rows);
+  if (!slot.sample_rows.empty()) sampler_.Take(slot.result.rows);
   QUIRE_CHECK(slot.result.rows.size() == slot.result.works.size()) << "the step has not run";
   std::swap(result, slot.result);
   return absl::OkStatus();

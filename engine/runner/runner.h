@@ -19,7 +19,6 @@
 #include "engine/model/model.h"
 #include "engine/runner/row_work.h"
 #include "kernels/backend.h"
-#include "text/tokenizer/tokenizer.h"
 
 namespace quire::engine {
 
@@ -46,16 +45,14 @@ struct WarmUpTimes {
 class Runner {
  public:
   // All references must outlive the runner.
-  Runner(kernels::Backend& backend, Model& model, KvCache& cache, const StepLimits& limits,
-         const BlockManager& blocks);
+  Runner(kernels::Backend& backend, Model& model, kernels::PreparedSampler& sampler, KvCache& cache,
+         const StepLimits& limits, const BlockManager& blocks);
   ~Runner();
 
   // Allocates memory, runs a few steps and returns the times of two of them. Called before all
   // other functions. The steps compute `tokens` as a chunk of a prompt, and tokens[0] as a decode.
-  // They overwrite cache blocks from block 0 on, so no sequence may hold blocks yet. `tokenizer`
-  // gives the end ids and the ids without a piece.
-  absl::StatusOr<WarmUpTimes> WarmUp(const text::Tokenizer& tokenizer,
-                                     const std::vector<int32_t>& tokens, const base::Clock& clock);
+  // They overwrite cache blocks from block 0 on, so no sequence may hold blocks yet.
+  absl::StatusOr<WarmUpTimes> WarmUp(const std::vector<int32_t>& tokens, const base::Clock& clock);
 
   // Enqueues a step. After an error, the plan has no result, and Collect must not be called for it.
   // Otherwise the sequences of the plan must live until its result is collected.
@@ -84,6 +81,7 @@ class Runner {
 
   kernels::Backend& backend_;
   Model& model_;
+  kernels::PreparedSampler& sampler_;
   KvCache& cache_;
   const StepLimits limits_;
   const int64_t least_saved_keys_;  // of a step in which decodes share keys; 0: they never do
@@ -92,7 +90,6 @@ class Runner {
   std::array<std::unique_ptr<Slot>, 2> slots_;
   int64_t num_submitted_ = 0, num_collected_ = 0;
   std::unique_ptr<kernels::Event> last_done_;  // the mark of the step that was collected last
-  std::unique_ptr<kernels::PreparedSampler> sampler_;
   // The tokens that the last step drew, int32 [limits.max_logit_rows] in the backend's memory.
   kernels::DeviceBuffer drawn_memory_;
   kernels::TensorView drawn_;

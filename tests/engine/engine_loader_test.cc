@@ -1,4 +1,5 @@
-// Tests what an engine makes of the scales of an fp8 KV cache in a checkpoint.
+// Tests what an engine makes of the scales of an fp8 KV cache in a checkpoint, and how much memory
+// of a device loading takes.
 
 #include "engine/engine_loader.h"
 
@@ -91,6 +92,33 @@ TEST(EngineLoaderTest, TheTokensAreThoseOfAnF32CacheIfTheScalesFit) {
   EXPECT_EQ(AnswerOf(bad.path(), "f32").token_ids, exact.token_ids);
   EXPECT_NE(AnswerOf(bad.path(), "fp8").token_ids, exact.token_ids);
 }
+
+#if defined(QUIRE_CUDA_EMULATED)
+EngineConfig ConfigOnADevice(int32_t max_num_seqs) {
+  return {.model_path = testing::TestSourcePath("../models/quire-stories"),
+          .backend = "cuda-emulated",
+          .gpu_memory_utilization = 0.25,
+          .max_num_seqs = max_num_seqs,
+          .max_num_batched_tokens = 128,
+          .max_model_len = 128};
+}
+
+TEST(EngineLoaderTest, WeightsStepsSamplerAndCacheTakeTheirShareOfADevice) {
+  const auto parts = LoadEngineParts(ConfigOnADevice(128));
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  ASSERT_NE(parts->sampler, nullptr);
+  const int64_t memory = parts->backend->info().memory_bytes;
+  const int64_t used = memory - parts->backend->available_bytes();
+  EXPECT_LE(used, memory / 4);
+  EXPECT_GT(used, memory / 4 - (2 << 20));  // less than a block of every sequence is left over
+}
+
+TEST(EngineLoaderTest, TooManyRowsOfLogitsForADeviceEndWithTheCure) {
+  EXPECT_THAT(std::string(LoadEngineParts(ConfigOnADevice(1 << 16)).status().message()),
+              HasSubstr(": out of memory: weights and steps need it; lower "
+                        "--max_num_batched_tokens or --max_num_seqs"));
+}
+#endif
 
 }  // namespace
 }  // namespace quire::engine

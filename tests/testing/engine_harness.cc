@@ -67,6 +67,12 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
   return parts;
 }
 
+void SetModel(std::unique_ptr<engine::Model> model, engine::EngineParts& parts) {
+  parts.model = std::move(model);
+  parts.sampler = *engine::PrepareSampler(*parts.tokenizer, parts.model->config().vocab_size,
+                                          parts.limits, *parts.backend);
+}
+
 engine::EngineParts FakeParts(const HarnessOptions& options, FakeModel** fake) {
   engine::EngineParts parts = PartsFor(
       options,
@@ -76,7 +82,7 @@ engine::EngineParts FakeParts(const HarnessOptions& options, FakeModel** fake) {
                                            std::ssize(options.layer_patterns), options.num_padding);
   model->on_forward = options.on_forward;
   *fake = model.get();
-  parts.model = std::move(model);
+  SetModel(std::move(model), parts);
   return parts;
 }
 
@@ -169,7 +175,7 @@ std::unique_ptr<EngineHarness> EngineHarness::On(const HarnessOptions& options,
   auto model = std::make_unique<HookedModel>(*engine::CreateDecoder(
       config, weights, engine::kLlama.hf_names({}), *parts.backend, parts.limits));
   harness->before_forward_ = &model->before_forward;
-  parts.model = std::move(model);
+  SetModel(std::move(model), parts);
   harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));
   return harness;
 }
