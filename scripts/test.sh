@@ -2,9 +2,9 @@
 # Builds Quire and runs every test that needs no GPU.
 #
 #   ./scripts/test.sh             everything: release, planted bugs, sanitizers, thread-safety analysis, fuzzers
-#   ./scripts/test.sh --ci        what fits each commit: as everything, but an eighth of the planted bugs, a third of the
-#                                 tests on the emulated GPU, and half of the tests and fuzzers under ASan and of the cases
-#                                 under TSan, which the commit's id chooses, and no emulated GPU under sanitizers
+#   ./scripts/test.sh --ci        what fits each commit: as everything, but a twelfth of the planted bugs, a quarter of the
+#                                 tests on the emulated GPU, and one of three for sanitizers: either half of the tests and
+#                                 fuzzers under ASan, or TSan. The commit's id chooses. Sanitizers run no emulated GPU.
 #   ./scripts/test.sh --quick     the release build and its tests only
 #   ./scripts/test.sh --image     the release build and the tests of the container image, by buildah and podman, as root
 #   ./scripts/test.sh --mutation  the release build, and a check that its tests notice each planted bug
@@ -60,12 +60,12 @@ run_tests() {
     --test-output-size-passed 1048576 --output-junit "$xml/ctest.junit.xml" "$@"
 }
 
-# run_third K: runs all release tests but those on the emulated GPU, and of these the K-th third, K from 1 to 3.
-run_third() {
+# run_quarter K: runs all release tests but those on the emulated GPU, and of these the K-th quarter, K from 1 to 4.
+run_quarter() {
   run_tests release "$release" -LE deploy -E "^cuda_|$emulated_e2e"
   local status=$?
-  GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=$(($1 - 1)) run_tests emulated "$release" -R '^cuda_' || status=1
-  run_tests emulated-e2e "$release" -R "$emulated_e2e" -I "$1,,3" || status=1
+  GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$(($1 - 1)) run_tests emulated "$release" -R '^cuda_' || status=1
+  run_tests emulated-e2e "$release" -R "$emulated_e2e" -I "$1,,4" || status=1
   return "$status"
 }
 emulated_e2e='^e2e_(cuda_|backend)'
@@ -73,8 +73,8 @@ emulated_e2e='^e2e_(cuda_|backend)'
 # run_asan [HALF]: runs the tests that a sanitizer can run in the time, or those of a half of the folders.
 run_asan() { run_tests asan "$asan" -LE 'slow|release|deploy' ${1:+-L "^$1\$"}; }
 
-# run_tsan SHARD OF: runs a shard, from 0, of the cases of each test that is about threads.
-run_tsan() { GTEST_TOTAL_SHARDS=$2 GTEST_SHARD_INDEX=$1 run_tests tsan "$tsan" -L threads; }
+# run_tsan: runs the tests that are about threads.
+run_tsan() { run_tests tsan "$tsan" -L threads; }
 
 # fuzz SECONDS TARGET: runs a fuzz target, from the seeds in the tree and the inputs that earlier runs kept in
 # build/fuzz-corpus.
@@ -112,15 +112,21 @@ stage packages quire_install "${QUIRE_BUILD_PACKAGES[@]}" "${QUIRE_TEST_PACKAGES
 stage fetch-model fetch_model
 stage fetch-nvdisasm fetch_nvdisasm
 # The preset `ci` is `release` with joined sources: quicker to build once, slower to build again after a change.
-release=release asan=asan tsan=tsan part=1/1 number=0 half= tsan_shards=1
+release=release asan=asan tsan=tsan part=1/1 half=
 case $run in
   all) release=ci ;;
   ci)
-    release=ci asan=asan-host tsan=tsan-host tsan_shards=2
+    release=ci asan=asan-host tsan=tsan-host
     commit=$(git rev-parse HEAD 2>/dev/null || echo 0)
     number=$((16#${commit:0:6}))
-    part=$((number % 8 + 1))/8
-    half=half_$((number / 8 % 2 + 1))  # from a bit that chooses no part of the planted bugs, as that of TSan
+    part=$((number % 12 + 1))/12
+    quarter=$((number / 12 % 4 + 1))
+    # Each choice has digits of its own in the number, so that every combination has its turn.
+    case $((number / 48 % 3)) in
+      0) half=half_1 tsan= ;;
+      1) half=half_2 tsan= ;;
+      2) asan= ;;
+    esac
     ;;
 esac
 mutate=(python3 tests/mutation/mutate.py --build "build/$release" --part "$part" --jobs "$jobs")
@@ -134,7 +140,7 @@ if stage build-release build "$release"; then
     image) stage test-image run_tests release "$release" -L deploy ;;
     quick) stage test-release run_tests release "$release" -LE deploy ;;
     all) stage test-release run_tests release "$release" -LE deploy; stage mutation "${mutate[@]}" ;;
-    ci) stage test-release run_third $((number % 3 + 1)); stage mutation "${mutate[@]}" ;;
+    ci) stage test-release run_quarter "$quarter"; stage mutation "${mutate[@]}" ;;
   esac
 fi
 if [ "$run" = all ] || [ "$run" = ci ]; then
@@ -142,9 +148,9 @@ if [ "$run" = all ] || [ "$run" = ci ]; then
   export TSAN_OPTIONS="suppressions=$PWD/tests/server/tsan.supp halt_on_error=1"
   # One clang build has ASan, UBSan, the thread-safety analysis, and the coverage instrumentation that guides the
   # fuzzers.
-  stage build-asan build "$asan" $half && stage test-asan run_asan $half &&
-    stage run-fuzz fuzz_all "$asan" 10
-  stage build-tsan build "$tsan" thread_tests && stage test-tsan run_tsan $((number / 16 % tsan_shards)) "$tsan_shards"
+  [ -z "$asan" ] || { stage build-asan build "$asan" $half && stage test-asan run_asan $half &&
+    stage run-fuzz fuzz_all "$asan" 10; }
+  [ -z "$tsan" ] || { stage build-tsan build "$tsan" thread_tests && stage test-tsan run_tsan; }
 fi
 
 exec python3 scripts/summarize_tests.py "$results"
