@@ -128,8 +128,9 @@ absl::Status PreparedAttention::Prepare(void* cache) {
   ASSIGN_OR_RETURN(query_starts_, Upload(device_, starts));
   args_.out = TensorView(out_.data(), DType::kBF16, {num_tokens, c_.num_heads, c_.head_dim});
   args_.query = TensorView(query_.data(), DType::kBF16, {num_tokens, c_.num_heads, c_.head_dim});
-  args_.kv_cache = TensorView(cache, c_.fp8 ? DType::kF8E4M3 : DType::kBF16,
-                              {num_blocks, 2, c_.num_kv_heads, c_.block_size, c_.head_dim});
+  args_.kv_cache =
+      kernels::CacheView(cache, c_.fp8 ? DType::kF8E4M3 : DType::kBF16, num_blocks, c_.num_kv_heads,
+                         c_.block_size, c_.head_dim, c_.head_dim, c_.layers * BlockElements(c_));
   args_.block_table = TensorView(block_table_.data(), DType::kI32, {num_seqs, max_blocks});
   args_.context_lens = TensorView(context_lens_.data(), DType::kI32, {num_seqs});
   args_.query_starts = TensorView(query_starts_.data(), DType::kI32, {num_seqs + 1});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -32,6 +33,20 @@ AttentionCase Ragged(int32_t num_short, int32_t short_len, int32_t long_len, Hea
   return c;
 }
 
+// Returns a step of an engine: decodes, and a chunk of a prompt that follows as many tokens as each
+// of them has.
+AttentionCase Mixed(int32_t num_decodes, int32_t context, int32_t chunk, Heads heads) {
+  AttentionCase c = Uniform("mixed", num_decodes + 1, 1, context, heads);
+  c.context_lens.back() += chunk;
+  c.query_lens.back() = chunk;
+  return c;
+}
+
+AttentionCase WithHeadDim(int32_t head_dim, AttentionCase c) {
+  c.head_dim = head_dim;
+  return c;
+}
+
 AttentionGroup Variants(const AttentionCase& base, const std::vector<int32_t>& block_sizes) {
   AttentionGroup group;
   for (const int32_t block_size : block_sizes) {
@@ -52,7 +67,14 @@ AttentionGroup WithFp8(AttentionGroup group) {
   return group;
 }
 
-// Returns the variants of a prefill, on both kernels.
+// Returns a decode over a cache of its own and over one layer of an engine's cache.
+AttentionGroup AmongLayers(const AttentionCase& c, int32_t layers) {
+  AttentionCase among = c;
+  among.layers = layers;
+  return {c, among};
+}
+
+// Returns the variants of a prefill or of a mixed step, on both kernels.
 AttentionGroup PrefillVariants(const AttentionCase& base, const std::vector<int32_t>& block_sizes) {
   AttentionGroup group = Variants(base, block_sizes);
   const size_t num_on_mma = group.size();
@@ -99,6 +121,7 @@ double KeysRead(const AttentionCase& c, double context) {
 
 std::vector<AttentionGroup> FullGroups() {
   constexpr Heads kLlama3 = {32, 8}, kQwen = {28, 4}, kMha = {32, 32}, kMqa = {32, 1};
+  constexpr Heads kGemma2 = {16, 8};
   const std::vector<int32_t> decode_blocks = {16, 32, 64};
   std::vector<AttentionGroup> groups;
   for (const Heads heads : {kLlama3, kMha, kQwen, kMqa}) {
@@ -131,6 +154,19 @@ std::vector<AttentionGroup> FullGroups() {
   for (const Heads heads : {kQwen, kMqa}) {
     groups.push_back(PrefillVariants(Uniform("prefill", 1, 8192, 8192, heads), {16}));
   }
+  for (const AttentionCase& c : {Mixed(63, 4096, 512, kLlama3), Mixed(255, 1024, 2048, kLlama3)}) {
+    groups.push_back(PrefillVariants(c, {16}));
+  }
+  for (const AttentionCase& c :
+       {Uniform("decode", 16, 1, 4096, kLlama3), Uniform("decode", 256, 1, 512, kLlama3)}) {
+    groups.push_back(AmongLayers(c, 32));
+  }
+  for (const auto& [head_dim, heads] : {std::pair(64, kLlama3), std::pair(256, kGemma2)}) {
+    groups.push_back(
+        WithFp8(Variants(WithHeadDim(head_dim, Uniform("decode", 64, 1, 8192, heads)), {16})));
+    groups.push_back(WithFp8(
+        PrefillVariants(WithHeadDim(head_dim, Uniform("prefill", 1, 8192, 8192, heads)), {16})));
+  }
   return groups;
 }
 
@@ -143,6 +179,8 @@ std::vector<AttentionGroup> TinyGroups() {
       Skips(2, 1500, kGrouped),
       PrefillVariants(Uniform("prefill", 1, 40, 40, kGrouped), {16}),
       Variants(Uniform("prefill", 1, 8, 100, kGrouped), {16}),
+      PrefillVariants(Mixed(3, 70, 20, kGrouped), {16}),
+      AmongLayers(Uniform("decode", 2, 1, 50, kGrouped), 3),
   };
   for (AttentionGroup& group : groups) {
     for (AttentionCase& c : group) c.head_dim = 64;
@@ -181,6 +219,7 @@ std::string Name(const AttentionCase& c) {
                   c.fp8 ? " fp8" : "");
   if (c.prefix > 0) absl::StrAppend(&name, " prefix ", c.prefix, c.together ? " together" : "");
   if (c.skips) absl::StrAppend(&name, " skipping");
+  if (c.layers > 1) absl::StrAppend(&name, " of ", c.layers, " layers");
   return name;
 }
 
@@ -196,7 +235,8 @@ nlohmann::ordered_json ShapeToJson(const AttentionCase& c) {
           {"fp8", c.fp8},
           {"prefix", c.prefix},
           {"together", c.together},
-          {"skips", c.skips}};
+          {"skips", c.skips},
+          {"layers", c.layers}};
 }
 
 const Expectation& ExpectationOf(const AttentionCase& c) {
@@ -230,8 +270,12 @@ int64_t NumBlocks(const AttentionCase& c) {
   return blocks;
 }
 
+int64_t BlockElements(const AttentionCase& c) {
+  return int64_t{2} * c.num_kv_heads * c.block_size * c.head_dim;
+}
+
 int64_t KvBytes(const AttentionCase& c) {
-  return NumBlocks(c) * 2 * c.num_kv_heads * c.block_size * c.head_dim * c.cache_element_bytes();
+  return NumBlocks(c) * c.layers * BlockElements(c) * c.cache_element_bytes();
 }
 
 std::vector<AttentionGroup> AttentionGroups(Size size) {

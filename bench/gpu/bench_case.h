@@ -82,7 +82,7 @@ double PredictedSeconds(const Work& work, const Ceilings& ceilings, const Expect
 double FloorSeconds(const Work& work, const Ceilings& ceilings);
 
 struct AttentionCase {
-  std::string suite;  // decode, ragged, shared, skip or prefill
+  std::string suite;  // decode, ragged, mixed, shared, skip or prefill
   std::vector<int32_t> context_lens, query_lens;
   int32_t num_heads = 32;
   int32_t num_kv_heads = 8;
@@ -96,12 +96,15 @@ struct AttentionCase {
   int32_t prefix = 0;
   bool together = false;  // decodes read the prefix together
   bool skips = false;     // far keys (kernels/cuda/attn_horizon.cuh); only decodes with ALiBi
+  // A block of the cache has the keys and values of this many layers, as an engine's has. The case
+  // is the attention of the first.
+  int32_t layers = 1;
 
   int64_t cache_element_bytes() const { return fp8 ? 1 : 2; }
 };
 // Returns a name such as "decode 64x8192 32/8 d128 bs16 alibi". Sequences are written as
 // count x query_len @ context_len, without the query_len where it is 1. " wgmma" or " fp8" is at
-// the end, or " prefix 4096 together", or " skipping".
+// the end, or " prefix 4096 together", " skipping", or " of 32 layers".
 std::string Name(const AttentionCase& c);
 // Returns the fields of the shape, for another program that measures the same case.
 nlohmann::ordered_json ShapeToJson(const AttentionCase& c);
@@ -113,6 +116,8 @@ const Expectation& ExpectationOf(const AttentionCase& c);
 // of a query and a key that the causal mask keeps.
 Work WorkOf(const AttentionCase& c);
 int64_t NumBlocks(const AttentionCase& c);
+// Returns the keys and values of a block, of one layer.
+int64_t BlockElements(const AttentionCase& c);
 // Returns the bytes of the cache that holds the case's blocks.
 int64_t KvBytes(const AttentionCase& c);
 

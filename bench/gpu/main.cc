@@ -19,7 +19,8 @@ namespace quire::bench {
 namespace {
 
 constexpr char kUsage[] =
-    "quire-gpu-bench [--suite decode,ragged,shared,skip,merge,prefill,ops,linear] [--filter TEXT]\n"
+    "quire-gpu-bench [--suite decode,ragged,mixed,shared,skip,merge,prefill,ops,linear] [--filter "
+    "TEXT]\n"
     "                [--size full|tiny] [--repeats N] [--seconds N] [--json FILE]\n"
     "                [--predict | --serve]\n"
     "Times the CUDA kernels and prints, for each case, the median, the time predicted before, and\n"

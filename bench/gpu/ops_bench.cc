@@ -15,11 +15,13 @@
 #include "bench/gpu/stream.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/device_sampler.h"
 #include "kernels/cuda/fp8_weight.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/packed_choice.h"
 #include "kernels/cuda/packed_weight.h"
+#include "kernels/cuda/paged_attention.h"
 #include "kernels/cuda/weight_product.h"
 
 namespace quire::bench {
@@ -28,10 +30,12 @@ using kernels::Activation;
 using kernels::BlockCopy;
 using kernels::DeviceBuffer;
 using kernels::DType;
+using kernels::SampleRow;
 using kernels::TensorView;
 using kernels::WeightType;
 using kernels::cuda::CudaWeight;
 using kernels::cuda::Device;
+using kernels::cuda::DeviceSampler;
 using kernels::cuda::GemmScales;
 
 namespace {
@@ -276,6 +280,88 @@ void AddCopyBlocks(Device& device, const ModelShape& shape, Arena& arena, OpVari
   }
 }
 
+// Predicted times, in microseconds (docs/evidence/gpu-predictions.md).
+struct SampleKind {
+  const char* name;
+  kernels::DrawParams params;
+  double microseconds;  // of as many rows as there are multiprocessors, or fewer
+};
+
+void AddSample(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
+  for (const int64_t num_rows : shape.logits_rows) {
+    const TensorView logits = arena.Random(DType::kF32, {num_rows, shape.vocab}, 8.0f);
+    const TensorView drawn = arena.Zeroed(DType::kI32, {num_rows});
+    for (const SampleKind& kind :
+         {SampleKind{"greedy", {.temperature = 0.0f}, 8}, SampleKind{"plain", {}, 35},
+          SampleKind{"top_k 50", {.top_k = 50}, 60}, SampleKind{"top_p 0.95", {.top_p = 0.95f}, 65},
+          SampleKind{"top_p 0.95, min_p 0.05", {.top_p = 0.95f, .min_p = 0.05f}, 65}}) {
+      std::vector<SampleRow> rows(static_cast<size_t>(num_rows));
+      for (size_t i = 0; i < rows.size(); ++i) {
+        rows[i] = {.row = static_cast<int64_t>(i),
+                   .draw = static_cast<int32_t>(i),
+                   .params = kind.params,
+                   .seed = i};
+      }
+      absl::StatusOr<std::unique_ptr<DeviceSampler>> created =
+          DeviceSampler::Create(device, {.vocab_size = static_cast<int32_t>(shape.vocab),
+                                         .max_rows = num_rows,
+                                         .max_draws = num_rows});
+      const std::shared_ptr<DeviceSampler> sampler =
+          created.ok() ? std::shared_ptr<DeviceSampler>(*std::move(created)) : nullptr;
+      // The first call, which is not recorded, sends the rows. In the others they are the same.
+      const auto sample = [=, &device, status = created.status()]() -> absl::Status {
+        RETURN_IF_ERROR(status);
+        ASSIGN_OR_RETURN(const kernels::TableUpdate update, sampler->Prepare(rows));
+        DeviceBuffer sent;
+        if (!update.changes.empty()) {
+          const auto bytes = static_cast<int64_t>(update.changes.size_bytes());
+          ASSIGN_OR_RETURN(sent, device.Allocate(bytes));
+          RETURN_IF_ERROR(device.CopyToDevice(sent.data(), update.changes.data(), bytes));
+          RETURN_IF_ERROR(kernels::cuda::UpdateTable(
+              device,
+              {.table = update.table,
+               .changes = TensorView(sent.data(), DType::kI32, {std::ssize(update.changes), 2})}));
+          RETURN_IF_ERROR(device.Synchronize());
+        }
+        RETURN_IF_ERROR(DeviceSampler::Enqueue(
+            {.logits = logits, .rows = rows, .drawn = drawn, .sampler = sampler.get()}));
+        std::vector<absl::StatusOr<kernels::SampledRow>> results;
+        sampler->Take(results);  // so that the next call may be enqueued
+        return absl::OkStatus();
+      };
+      const int64_t waves = base::CeilDiv(num_rows, int64_t{device.info().num_sms});
+      variants.Add(absl::StrCat("sample ", num_rows, "x", shape.vocab, " ", kind.name),
+                   {.bytes = static_cast<double>(logits.num_bytes())}, sample,
+                   {.launch_seconds = static_cast<double>(waves) * kind.microseconds * 1e-6});
+    }
+  }
+}
+
+// The kernel that makes the plan of a decode step.
+void AddPlan(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
+  for (const int64_t num_seqs : shape.logits_rows) {
+    const std::vector<int32_t> ones(static_cast<size_t>(num_seqs), 1);
+    const TensorView lengths = arena.Counting<int32_t>(DType::kI32, num_seqs, 64);
+    const auto op = std::make_shared<kernels::cuda::PagedAttentionOp>(device);
+    const auto plan = [=]() -> absl::Status {
+      return op
+          ->Plan({.context_lens = ones,
+                  .query_lens = ones,
+                  .heads = {static_cast<int32_t>(shape.num_heads),
+                            static_cast<int32_t>(shape.num_kv_heads),
+                            static_cast<int32_t>(shape.head_dim),
+                            static_cast<int32_t>(shape.head_dim)},
+                  .cache_dtype = DType::kBF16,
+                  .fixed_launches = true,
+                  .device_context_lens = lengths})
+          .status();
+    };
+    variants.Add(absl::StrCat("plan of ", num_seqs, " decodes"),
+                 {.bytes = static_cast<double>(lengths.num_bytes())}, plan,
+                 {.launch_seconds = num_seqs <= 64 ? 6e-6 : 9e-6});
+  }
+}
+
 void RunEach(const OpsRun& run, const std::string& suite, std::initializer_list<AddVariants> ops) {
   const ModelShape shape = ShapeFor(run.size);
   for (const AddVariants add : ops) {
@@ -450,7 +536,8 @@ void AddPackedMixtures(Device& device, const ModelShape& shape, Arena& arena,
 
 void RunOps(const OpsRun& run) {
   RunEach(run, "ops",
-          {&AddNorm, &AddQkvPost, &AddEmbed, &AddGatherRows, &AddArgmax, &AddCopyBlocks});
+          {&AddNorm, &AddQkvPost, &AddEmbed, &AddGatherRows, &AddArgmax, &AddCopyBlocks, &AddSample,
+           &AddPlan});
 }
 
 void RunLinear(const OpsRun& run) {

@@ -256,7 +256,7 @@ phase_sanitizer() {
 
 # A process for each suite, so that one that faults or hangs leaves the others.
 phase_kernels() {
-  local failed=0 suites=(decode ragged shared skip merge prefill ops linear) i seconds
+  local failed=0 suites=(decode ragged mixed shared skip merge prefill ops linear) i seconds
   for i in "${!suites[@]}"; do
     seconds=$(($(left) * 2 / (${#suites[@]} - i + 1)))
     within "$seconds" "$build/bin/quire-gpu-bench" --suite "${suites[i]}" --seconds "$((seconds * 9 / 10))" \

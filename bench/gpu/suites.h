@@ -15,8 +15,8 @@
 
 namespace quire::bench {
 
-inline const std::vector<std::string> kAllSuites = {"decode", "ragged",  "shared", "skip",
-                                                    "merge",  "prefill", "ops",    "linear"};
+inline const std::vector<std::string> kAllSuites = {"decode", "ragged",  "mixed", "shared", "skip",
+                                                    "merge",  "prefill", "ops",   "linear"};
 
 struct BenchOptions {
   Size size = Size::kFull;

@@ -17,7 +17,7 @@ MACHINE = {"type": "machine", "date": "2030-01-02", "gpu": "NVIDIA H200", "drive
 def attention(name, suite="decode", median=100.0, share=0.95, contexts=(8192,) * 64, queries=None, flops=1e9):
     return {"type": "row", "suite": suite, "name": name, "median_us": median, "predicted_us": 90.0, "bytes": 1e9,
             "flops": flops, "of_ceiling": share, "plan_us": 12.0, "context_lens": list(contexts),
-            "query_lens": list(queries or [1] * len(contexts)), "block_size": 16, "alibi": name.endswith("alibi")}
+            "query_lens": list(queries or [1] * len(contexts)), "block_size": 16, "head_dim": 128, "alibi": name.endswith("alibi")}
 
 
 def goal(lines, start):
