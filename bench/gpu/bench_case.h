@@ -68,10 +68,10 @@ constexpr Expectation PackedExpectation(int64_t tokens) {
   return {.of_read = tokens == 1 ? 0.75 : tokens <= 8 ? 0.65 : tokens <= 16 ? 0.45 : 0.4};
 }
 
-// Six kernels run for a mixture whose experts are packed, at 2.5 us each. Up to eight rows of an
-// expert share a tile, and the products of expanded experts reach what 64 x 128 tiles of mma.sync
-// read from L2: 235 of 780 TFLOP/s.
-constexpr Expectation PackedMixtureExpectation(int64_t tokens) {
+// Six kernels run for a mixture, at 2.5 us each. Up to eight rows of an expert share a tile if the
+// experts are packed, and the products of 16-bit experts reach what 64 x 128 tiles of mma.sync read
+// from L2: 235 of 780 TFLOP/s.
+constexpr Expectation MixtureExpectation(int64_t tokens) {
   return {.of_read = PackedExpectation(std::min<int64_t>(tokens, 8)).of_read,
           .of_gemm = 0.3,
           .launch_seconds = 15e-6};

@@ -1,194 +1,31 @@
 #include "bench/gpu/ops_bench.h"
 
-#include <cmath>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "base/math.h"
 #include "base/status_macros.h"
-#include "base/strings.h"
-#include "bench/gpu/stream.h"
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_weight.h"
+#include "bench/gpu/op_variants.h"
 #include "kernels/cuda/device_sampler.h"
-#include "kernels/cuda/fp8_weight.h"
-#include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/packed_choice.h"
-#include "kernels/cuda/packed_weight.h"
 #include "kernels/cuda/paged_attention.h"
-#include "kernels/cuda/weight_product.h"
 
 namespace quire::bench {
 
-using kernels::Activation;
 using kernels::BlockCopy;
 using kernels::DeviceBuffer;
 using kernels::DType;
 using kernels::SampleRow;
 using kernels::TensorView;
-using kernels::WeightType;
 using kernels::cuda::CudaWeight;
 using kernels::cuda::Device;
 using kernels::cuda::DeviceSampler;
-using kernels::cuda::GemmScales;
 
 namespace {
-
-struct MixtureShape {
-  const char* name;
-  int64_t num_experts, num_chosen, hidden, intermediate;
-};
-
-struct ModelShape {
-  int64_t hidden, num_heads, num_kv_heads, head_dim, intermediate, vocab;
-  std::vector<int64_t> tokens;       // tokens in a step
-  std::vector<int64_t> logits_rows;  // rows of logits in a step
-  // The most blocks that one call of CopyBlocks copies here, and the number of elements that a
-  // block has in all layers together.
-  int64_t copied_blocks, block_elements;
-  std::vector<MixtureShape> mixtures;
-  std::vector<int64_t> mixture_tokens;  // tokens in a step of a mixture
-  static constexpr int64_t kBlockSize = 16;
-
-  int64_t qkv() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
-};
-
-ModelShape ShapeFor(Size size) {
-  if (size == Size::kTiny)
-    return {64, 2, 1, 32, 96, 100, {1, 20}, {1, 3}, 2, 1024, {{"4/2", 4, 2, 64, 96}}, {1, 20}};
-  // A block of 16 tokens has 1 Mi elements in all 32 layers together.
-  return {4096,
-          32,
-          8,
-          128,
-          14336,
-          128256,
-          {1, 64, 256, 8192},
-          {1, 64, 256},
-          64,
-          1 << 20,
-          {{"mixtral 8/2", 8, 2, 4096, 14336}, {"qwen3 128/8", 128, 8, 2048, 768}},
-          {1, 8, 64, 2048}};
-}
-
-// Owns the device memory for the variants of one op, including their inputs.
-class Arena {
- public:
-  explicit Arena(Device& device) : device_(device) {}
-
-  // Returns a tensor of random numbers. If the allocation fails, status() returns the error.
-  TensorView Random(DType dtype, std::initializer_list<int64_t> shape, float amplitude = 1.0f) {
-    const TensorView view = Zeroed(dtype, shape);
-    if (status_.ok() && view.num_elements() > 0) {
-      status_ = FillRandom(device_, view.raw(), dtype, view.num_elements(), amplitude, ++seed_);
-    }
-    return view;
-  }
-  TensorView Zeroed(DType dtype, std::initializer_list<int64_t> shape) {
-    const int64_t bytes = TensorView(nullptr, dtype, shape).num_bytes();
-    absl::StatusOr<DeviceBuffer> buffer = device_.Allocate(bytes);
-    if (!buffer.ok()) {
-      status_ = buffer.status();
-      return TensorView(nullptr, dtype, shape);
-    }
-    void* const data = buffer->data();
-    buffers_.push_back(*std::move(buffer));
-    if (status_.ok()) status_ = device_.Fill(data, 0, bytes);
-    return TensorView(data, dtype, shape);
-  }
-  // Returns a tensor of the numbers 0, step, 2 step, ...
-  template <typename T>
-  TensorView Counting(DType dtype, int64_t count, T step) {
-    std::vector<T> values(static_cast<size_t>(count));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(i) * step;
-    const TensorView view = Zeroed(dtype, {count});
-    if (status_.ok()) status_ = device_.CopyToDevice(view.raw(), values.data(), view.num_bytes());
-    if (status_.ok()) status_ = device_.Synchronize();
-    return view;
-  }
-  const CudaWeight* Weight(int64_t rows, int64_t cols) {
-    const TensorView view = Random(DType::kBF16, {rows, cols}, 0.05f);
-    weights_.push_back(std::make_unique<CudaWeight>(
-        DeviceBuffer(view.raw(), view.num_bytes(), [](void*) {}), DType::kBF16, rows, cols));
-    return weights_.back().get();
-  }
-
-  // Codes and scales are random: as f16 numbers, so that the scales are finite.
-  const CudaWeight* PackedWeight(WeightType type, int64_t rows, int64_t cols) {
-    const int64_t bytes =
-        kernels::cuda::NumGroups(rows) * kernels::cuda::PackedGroupBytes(type, cols);
-    const TensorView view = Random(DType::kF16, {bytes / 2}, 0.05f);
-    weights_.push_back(std::make_unique<CudaWeight>(
-        DeviceBuffer(view.raw(), view.num_bytes(), [](void*) {}), DType::kBF16, cols,
-        std::vector<kernels::cuda::CudaWeightPart>{{.num_rows = rows, .packed = type}}));
-    return weights_.back().get();
-  }
-
-  // Codes and scales are random.
-  const CudaWeight* Fp8Weight(GemmScales scales, int64_t rows, int64_t cols) {
-    const int64_t scale_bytes =
-        rows / kernels::cuda::RowsOfScales(scales) * kernels::cuda::ScaleRowBytes(scales, cols);
-    const TensorView view = Zeroed(DType::kF8E4M3, {rows * cols + scale_bytes});
-    if (status_.ok()) {
-      status_ = FillRandom(device_, view.raw(), DType::kF8E4M3, rows * cols, 1.0f, ++seed_);
-    }
-    if (status_.ok()) {
-      status_ = FillRandom(device_, static_cast<char*>(view.raw()) + rows * cols, DType::kF32,
-                           scale_bytes / 4, 0.05f, ++seed_);
-    }
-    weights_.push_back(std::make_unique<CudaWeight>(
-        DeviceBuffer(view.raw(), view.num_bytes(), [](void*) {}), DType::kBF16, cols,
-        std::vector<kernels::cuda::CudaWeightPart>{
-            {.num_rows = rows, .scales = scales, .scales_offset = rows * cols}}));
-    return weights_.back().get();
-  }
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  Device& device_;
-  absl::Status status_;
-  uint32_t seed_ = 100;
-  std::vector<DeviceBuffer> buffers_;
-  std::vector<std::unique_ptr<CudaWeight>> weights_;
-};
-
-// Collects variants of one op, with the arena's status and the prediction in their rows.
-class OpVariants {
- public:
-  OpVariants(const Arena& arena, const Ceilings& ceilings, std::string suite,
-             const std::string& filter)
-      : arena_(arena), ceilings_(ceilings), suite_(std::move(suite)), filter_(filter) {}
-
-  // Leaves out a case whose name does not contain the filter.
-  void Add(std::string name, Work work, std::function<absl::Status()> enqueue,
-           const Expectation& expectation = {}) {
-    if (!absl::StrContains(name, filter_)) return;
-    variants_.push_back({{.suite = suite_,
-                          .name = std::move(name),
-                          .status = arena_.status(),
-                          .work = work,
-                          .floor_seconds = FloorSeconds(work, ceilings_),
-                          .predicted_seconds = PredictedSeconds(work, ceilings_, expectation)},
-                         std::move(enqueue)});
-  }
-  std::vector<Variant> Take() { return std::move(variants_); }
-
- private:
-  const Arena& arena_;
-  const Ceilings& ceilings_;
-  const std::string suite_;
-  const std::string& filter_;
-  std::vector<Variant> variants_;
-};
-
-using AddVariants = void (*)(Device&, const ModelShape&, Arena&, OpVariants&);
 
 void AddNorm(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
   const TensorView weight = arena.Random(DType::kF32, {shape.hidden});
@@ -362,205 +199,12 @@ void AddPlan(Device& device, const ModelShape& shape, Arena& arena, OpVariants& 
   }
 }
 
-void RunEach(const OpsRun& run, const std::string& suite, std::initializer_list<AddVariants> ops) {
-  const ModelShape shape = ShapeFor(run.size);
-  for (const AddVariants add : ops) {
-    if (const absl::Status status = run.may_go_on(); !status.ok()) {
-      return run.emit({.suite = suite, .name = suite, .status = status});
-    }
-    Arena arena(run.device);
-    OpVariants variants(arena, run.ceilings, suite, run.filter);
-    add(run.device, shape, arena, variants);
-    for (const Row& row : MeasureInTurn(run.device, run.stopwatch, variants.Take())) run.emit(row);
-  }
-}
-
-struct Product {
-  const char* name;
-  int64_t rows, cols;
-  Activation activation;
-  bool residual;
-};
-
-void AddLinear(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants,
-               const Product& product) {
-  const CudaWeight* const weight = arena.Weight(product.rows, product.cols);
-  const bool epilogue = product.activation != Activation::kNone || product.residual;
-  const int64_t outputs = IsGated(product.activation) ? product.rows / 2 : product.rows;
-  const auto scratch = std::make_shared<DeviceBuffer>();
-  if (epilogue) {
-    const TensorView memory =
-        arena.Zeroed(DType::kF32, {kernels::cuda::CudaBackendOptions().linear_scratch_bytes / 4});
-    *scratch = DeviceBuffer(memory.raw(), memory.num_bytes(), [](void*) {});
-  }
-  for (const int64_t tokens : shape.tokens) {
-    const TensorView in = arena.Random(DType::kBF16, {tokens, product.cols});
-    const TensorView out = arena.Zeroed(DType::kBF16, {tokens, outputs});
-    double bytes = static_cast<double>(weight->bytes() + in.num_bytes() + out.num_bytes());
-    // The partial sums in float32 are written and read again.
-    if (scratch->bytes() > 0) bytes += 8.0 * static_cast<double>(tokens * product.rows);
-    if (product.residual) bytes += static_cast<double>(out.num_bytes());
-    variants.Add(
-        absl::StrCat("linear ", product.name, " M=", tokens, " N=", product.rows,
-                     " K=", product.cols),
-        {.bytes = bytes, .flops = 2.0 * static_cast<double>(tokens * product.rows * product.cols)},
-        [=, &device] {
-          return kernels::cuda::Linear(device,
-                                       {.out = out,
-                                        .input = in,
-                                        .weight = weight,
-                                        .residual = product.residual ? out : TensorView(),
-                                        .activation = product.activation},
-                                       *scratch);
-        });
-  }
-}
-
-// A step of few tokens reads packed weights as they are, once for every 64 tokens. A larger one
-// expands them first.
-template <WeightType kType>
-void AddPackedLinear(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
-  const kernels::WeightTypeTraits& traits = kernels::Traits(kType);
-  const int64_t rows = shape.hidden, cols = shape.intermediate;
-  if (cols % traits.block_elements != 0) return;
-  const CudaWeight* const weight = arena.PackedWeight(kType, rows, cols);
-  const TensorView memory =
-      arena.Zeroed(DType::kF32, {kernels::cuda::CudaBackendOptions().linear_scratch_bytes / 4});
-  const auto scratch =
-      std::make_shared<DeviceBuffer>(memory.raw(), memory.num_bytes(), [](void*) {});
-  for (const int64_t tokens : {1, 8, 16, 24, 32, 48, 64, 128, 256}) {
-    const TensorView in = arena.Random(DType::kBF16, {tokens, cols});
-    const TensorView out = arena.Zeroed(DType::kBF16, {tokens, rows});
-    const bool expanded =
-        tokens > kernels::cuda::MostPackedTokens(kType, rows, cols, device.info().num_sms);
-    const int64_t batches = expanded ? 1 : base::CeilDiv(tokens, kernels::cuda::kPackedBatch);
-    double bytes =
-        static_cast<double>(batches * weight->bytes() + in.num_bytes() + out.num_bytes());
-    if (expanded) bytes += 2.0 * 2.0 * static_cast<double>(rows * cols);  // written, then read
-    variants.Add(
-        absl::StrCat("linear ", base::ToAbsl(traits.name), " M=", tokens, " N=", rows, " K=", cols),
-        {.bytes = bytes, .flops = 2.0 * static_cast<double>(tokens * rows * cols)},
-        [=, &device] {
-          return kernels::cuda::Linear(device, {.out = out, .input = in, .weight = weight},
-                                       *scratch);
-        },
-        expanded ? Expectation() : PackedExpectation(tokens));
-  }
-}
-
-// Tokens and weights in e4m3: one kernel rounds the tokens, and cuBLASLt multiplies.
-template <GemmScales kScales>
-void AddFp8Linear(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
-  const int64_t rows = shape.hidden, cols = shape.intermediate;
-  constexpr bool kOfBlocks = kScales == GemmScales::kBlocks;
-  constexpr int64_t kUnit =
-      kOfBlocks ? kernels::cuda::kScaledGemmBlock : kernels::cuda::kScaledGemmUnit;
-  if (device.info().compute_capability != 90 || rows % kUnit != 0 || cols % kUnit != 0) return;
-  const CudaWeight* const weight = arena.Fp8Weight(kScales, rows, cols);
-  const TensorView memory =
-      arena.Zeroed(DType::kF32, {kernels::cuda::CudaBackendOptions().linear_scratch_bytes / 4});
-  const auto scratch =
-      std::make_shared<DeviceBuffer>(memory.raw(), memory.num_bytes(), [](void*) {});
-  for (const int64_t tokens : shape.tokens) {
-    const TensorView in = arena.Random(DType::kBF16, {tokens, cols});
-    const TensorView out = arena.Zeroed(DType::kBF16, {tokens, rows});
-    // The tokens in e4m3 are written, then read.
-    const double bytes =
-        static_cast<double>(weight->bytes() + 2 * in.num_bytes() + out.num_bytes());
-    variants.Add(
-        absl::StrCat("linear e4m3 x e4m3, scales of ", kOfBlocks ? "blocks" : "rows", " M=", tokens,
-                     " N=", rows, " K=", cols),
-        // The ceiling is that of bf16, in whose time tensor cores multiply twice as many e4m3.
-        {.bytes = bytes, .flops = static_cast<double>(tokens * rows * cols)},
-        [=, &device] {
-          return kernels::cuda::Linear(device, {.out = out, .input = in, .weight = weight},
-                                       *scratch);
-        },
-        // 1,250 and 1,000 TFLOP/s of 1,560, and two launches.
-        {.of_gemm = kOfBlocks ? 0.64 : 0.8, .launch_seconds = 6e-6});
-  }
-}
-
-// Counts the experts that the tokens choose, each once. The choices of tokens are taken for
-// independent. The experts of a large step are expanded: written and read in 16 bits.
-template <WeightType kType>
-void AddPackedMixture(Device& device, const MixtureShape& mixture,
-                      const std::vector<int64_t>& steps, Arena& arena, OpVariants& variants) {
-  const kernels::WeightTypeTraits& traits = kernels::Traits(kType);
-  const int64_t hidden = mixture.hidden, inner = mixture.intermediate;
-  if (hidden % traits.block_elements != 0 || inner % traits.block_elements != 0) return;
-  const CudaWeight* const router = arena.Weight(mixture.num_experts, hidden);
-  const CudaWeight* const up = arena.PackedWeight(kType, mixture.num_experts * 2 * inner, hidden);
-  const CudaWeight* const down = arena.PackedWeight(kType, mixture.num_experts * hidden, inner);
-  const TensorView memory =
-      arena.Zeroed(DType::kF32, {kernels::cuda::CudaBackendOptions().linear_scratch_bytes / 4});
-  const auto scratch =
-      std::make_shared<DeviceBuffer>(memory.raw(), memory.num_bytes(), [](void*) {});
-  for (const int64_t tokens : steps) {
-    const TensorView in = arena.Random(DType::kBF16, {tokens, hidden});
-    const TensorView out = arena.Zeroed(DType::kBF16, {tokens, hidden});
-    const auto experts = static_cast<double>(mixture.num_experts);
-    const auto chosen = static_cast<double>(mixture.num_chosen);
-    const double share = 1.0 - std::pow(1.0 - chosen / experts, static_cast<double>(tokens));
-    const auto weights = static_cast<double>(up->rows() * hidden + down->rows() * inner);
-    const bool expanded = tokens * mixture.num_chosen >= 128 * mixture.num_experts;
-    const double bytes =
-        static_cast<double>(up->bytes() + down->bytes()) + (expanded ? 2.0 * 2.0 * weights : 0.0);
-    variants.Add(
-        absl::StrCat("moe ", mixture.name, " ", base::ToAbsl(traits.name), " M=", tokens),
-        {.bytes = bytes * share,
-         .flops = 2.0 * static_cast<double>(tokens) * chosen * weights / experts},
-        [=, &device] {
-          return kernels::cuda::Moe(device,
-                                    {.out = out,
-                                     .input = in,
-                                     .router = router,
-                                     .up = up,
-                                     .down = down,
-                                     .num_experts_per_token = mixture.num_chosen},
-                                    *scratch);
-        },
-        PackedMixtureExpectation(expanded ? 1 : tokens));
-  }
-}
-
-template <WeightType kType>
-void AddPackedMixtures(Device& device, const ModelShape& shape, Arena& arena,
-                       OpVariants& variants) {
-  for (const MixtureShape& mixture : shape.mixtures) {
-    AddPackedMixture<kType>(device, mixture, shape.mixture_tokens, arena, variants);
-  }
-}
-
 }  // namespace
 
 void RunOps(const OpsRun& run) {
   RunEach(run, "ops",
           {&AddNorm, &AddQkvPost, &AddEmbed, &AddGatherRows, &AddArgmax, &AddCopyBlocks, &AddSample,
            &AddPlan});
-}
-
-void RunLinear(const OpsRun& run) {
-  RunEach(run, "linear",
-          {[](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
-             AddLinear(d, s, a, v, {"qkv", s.qkv(), s.hidden, Activation::kNone, false});
-           },
-           [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
-             AddLinear(d, s, a, v,
-                       {"out", s.hidden, s.num_heads * s.head_dim, Activation::kNone, true});
-           },
-           [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
-             AddLinear(d, s, a, v,
-                       {"gate_up", 2 * s.intermediate, s.hidden, Activation::kSiluMul, false});
-           },
-           [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
-             AddLinear(d, s, a, v, {"down", s.hidden, s.intermediate, Activation::kNone, true});
-           },
-           &AddPackedLinear<WeightType::kQ4_K>, &AddPackedLinear<WeightType::kQ6_K>,
-           &AddPackedLinear<WeightType::kQ8_0>, &AddPackedLinear<WeightType::kQ4_0>,
-           &AddPackedLinear<WeightType::kQ5_K>, &AddPackedLinear<WeightType::kF8E4M3Scaled>,
-           &AddFp8Linear<GemmScales::kRows>, &AddFp8Linear<GemmScales::kBlocks>,
-           &AddPackedMixtures<WeightType::kQ4_K>, &AddPackedMixtures<WeightType::kQ8_0>});
 }
 
 }  // namespace quire::bench
