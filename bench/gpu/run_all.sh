@@ -3,13 +3,13 @@
 #
 #   bench/gpu/run_all.sh --part 1     machine, build, conformance of the primitives, correctness
 #   bench/gpu/run_all.sh --part 2     compute-sanitizer, benchmarks, Nsight Compute
-#   bench/gpu/run_all.sh --part 3     the same shapes beside others (torch, FlashInfer where installed)
+#   bench/gpu/run_all.sh --part 3     the same shapes beside others (torch, FlashInfer where installed, CUTLASS where built)
 #   bench/gpu/run_all.sh --part 4     a whole server: its tokens, its speed with an 8B model
 #   bench/gpu/run_all.sh --part 5     the same with other flags, and a whole server under compute-sanitizer
 #
 # Without --part all of it runs, in some 40 minutes. Other options:
 #   --phase NAME   only this phase; may be repeated: machine build conformance correctness sanitizer kernels ncu
-#                  peers engine choices soak
+#                  peers cutlass engine choices soak
 #   --build DIR    folder of the binaries (build/cuda); one that --bundle made is not built again
 #   --bundle DIR   builds for sm_90a, copies the binaries and their libraries to DIR and DIR.tar.xz, and ends. For a
 #                  machine with a GPU and a glibc no older, on which nothing can be installed. Needs no GPU itself
@@ -22,7 +22,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
-all_phases=(machine build conformance correctness sanitizer kernels ncu peers engine choices soak)
+all_phases=(machine build conformance correctness sanitizer kernels ncu peers cutlass engine choices soak)
 phases=() build=build/cuda out=build/gpu-run bundle= check= resume=
 models=build/gpu-models  # of the phases engine, choices and soak, 21 GB
 max_bundle_mib=40  # compressed
@@ -36,7 +36,7 @@ while [ $# -gt 0 ]; do
       case "$2" in
         1) phases+=(machine build conformance correctness) ;;
         2) phases+=(sanitizer kernels ncu) ;;
-        3) phases+=(peers) ;;
+        3) phases+=(peers cutlass) ;;
         4) phases+=(engine) ;;
         5) phases+=(choices soak) ;;
         *) usage ;;
@@ -53,8 +53,8 @@ done
 build=$(realpath -m "$build")
 
 # The most seconds that each phase may take. The phases of one --part take at most 580 together.
-declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=365 [ncu]=55 [peers]=560
-  [engine]=570 [choices]=335 [soak]=245)
+declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=365 [ncu]=55 [peers]=440
+  [cutlass]=120 [engine]=570 [choices]=335 [soak]=245)
 most_of_a_test=40  # seconds, so that one which hangs leaves time for the others
 
 conformance_tests=(cuda_primitives_test cuda_hopper_primitives_test cuda_tile_product_test cuda_device_test)
@@ -102,11 +102,13 @@ compile() {
 if [ -n "$bundle" ]; then
   [ ! -e "$bundle" ] || [ -e "$bundle/commit" ] || die "$bundle: want a new folder or an older bundle"
   compile -DQUIRE_CUDA_ARCHITECTURES=90a-real || die "the build failed"
+  python3 bench/gpu/cutlass.py build "$build/cutlass" || echo "run_all.sh: the bundle has no programs of CUTLASS"
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/tests" "$bundle/lib/quire"
   cp "$build"/bin/{quire-gpu-bench,quire-random-model,quire-server,quire} "$bundle/bin/" &&
     cp "$build/lib/quire/libquire-cuda.so" "$bundle/lib/quire/" && cp "$build"/tests/cuda_*_test "$bundle/tests/" ||
     die "no binaries"
+  [ ! -d "$build/cutlass" ] || cp -r "$build/cutlass" "$bundle/cutlass"
   strip "$bundle"/bin/* "$bundle"/tests/* "$bundle"/lib/quire/*
   # Leaves out the libraries that every system has, and cuBLAS, which is large and comes with CUDA.
   ldd "$bundle"/bin/* "$bundle"/tests/* "$bundle"/lib/quire/* | awk '$3 ~ /^\// {print $3}' | sort -u |
@@ -296,6 +298,12 @@ phase_peers() {
   compare_with "$(($(left) * 6 / 10))" flashinfer,flashinfer_cuda_cores,sdpa_flash,sdpa_cudnn,sdpa_efficient || failed=1
   compare_with "$(($(left) * 9 / 10))" flex || failed=1
   return "$failed"
+}
+
+phase_cutlass() {
+  [ -d "$build/cutlass" ] || { skip_phase cutlass "no $build/cutlass: bench/gpu/cutlass.py build makes it"; return 0; }
+  timeout -k 15 "$(left)" python3 bench/gpu/cutlass.py run "$build/cutlass" --json "$results" \
+    --seconds "$(($(left) * 9 / 10))"
 }
 
 # measure_server PHASE PARTS

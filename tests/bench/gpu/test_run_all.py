@@ -240,6 +240,20 @@ case "$1" in *engine.py) echo "$@" >>"$CALLS" ;; *) exec {python} "$@" ;; esac
                              {line["peer"] for line in self.lines("peer_skipped")})
         self.assertIn("-- kernels: status 0", (self.out / "run.log").read_text())
 
+    def test_programs_of_cutlass_run_where_they_are(self):
+        self.run_all("--phase", "cutlass")
+        [line] = self.lines("phase_skipped")
+        self.assertIn("cutlass.py build makes it", line["reason"])
+        (self.build / "cutlass").mkdir()
+        self.script(self.build / "cutlass/mixed", "#!/bin/sh\necho Disposition: Passed\necho Avg runtime: 0.5 ms\n")
+        with open(self.out / "results.jsonl", "a") as results:
+            print(json.dumps({"type": "row", "suite": "linear", "name": "linear Q4_0 M=16 N=8 K=64", "median_us": 1000.0,
+                              "predicted_us": 900.0, "of_ceiling": 0.5}), file=results)
+        run = self.run_all("--phase", "cutlass")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertEqual([line["times_faster"] for line in self.lines("peer")], [0.5])
+        self.assertIn("no slower than cutlass_mixed: **not met**", (self.out / "performance.md").read_text())
+
 
 if __name__ == "__main__":
     unittest.main()
