@@ -166,7 +166,8 @@ void AddMixture(Device& device, const MixtureShape& mixture, const std::vector<i
         {.bytes = bytes * share,
          .flops = 2.0 * static_cast<double>(tokens) * chosen * weights / experts},
         [=, &device] { return kernels::cuda::Moe(device, args, *scratch); },
-        MixtureExpectation(expanded || !packed ? 1 : tokens));
+        MixtureExpectation(expanded || !packed ? 1 : tokens,
+                           tokens * mixture.num_chosen / mixture.num_experts));
   }
 }
 

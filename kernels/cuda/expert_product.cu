@@ -22,14 +22,31 @@ unsigned Blocks(int64_t cols, int64_t cols_per_block) {
   return static_cast<unsigned>(base::CeilDiv(cols, cols_per_block));
 }
 
-template <typename T, int kRowTiles, bool kGated>
+using SmallTile = GroupedGemmShape<1, 32>;
+using MediumTile = GroupedGemmShape<4, 32>;
+using LargeTile = GroupedGemmShape<8, 32>;
+using WideTile = GroupedGemmShape<8, 64>;
+
+template <typename T, typename Shape, bool kGated>
 absl::Status LaunchTiles(Device& device, const GroupedGemmParams& params, int64_t num_rows) {
-  return Launch(
-      device,
-      {.grid = {Blocks(params.cols, GemmCols(kGated)), MostTiles(params, num_rows, 16 * kRowTiles)},
-       .block = {kGemmThreads},
-       .shared_bytes = GemmSharedBytes(kRowTiles)},
-      &GroupedGemmKernel<T, kRowTiles, kGated>, params);
+  return Launch(device,
+                {.grid = {Blocks(params.cols, Shape::Cols(kGated)),
+                          MostTiles(params, num_rows, Shape::kRows)},
+                 .block = {Shape::kThreads},
+                 .shared_bytes = Shape::kSharedBytes},
+                &GroupedGemmKernel<T, Shape::kRowTiles, Shape::kWarpWeightRows, kGated>, params);
+}
+
+// Groups have `rows_of_group` rows on average, more than 16.
+template <typename T, bool kGated>
+absl::Status LaunchManyRows(Device& device, const GroupedGemmParams& params, int64_t num_rows,
+                            int64_t rows_of_group) {
+  if (rows_of_group < LargeTile::kRows) {
+    return LaunchTiles<T, MediumTile, kGated>(device, params, num_rows);
+  }
+  return device.info().shared_bytes_per_block >= WideTile::kSharedBytes
+             ? LaunchTiles<T, WideTile, kGated>(device, params, num_rows)
+             : LaunchTiles<T, LargeTile, kGated>(device, params, num_rows);
 }
 
 template <typename T, bool kGated>
@@ -37,10 +54,10 @@ absl::Status GroupedGemm(Device& device, const GroupedGemmParams& params, int64_
   if constexpr (sizeof(T) == 2) {
     const bool vectors = reinterpret_cast<uintptr_t>(params.input) % 16 == 0;
     if (params.depth % 8 == 0 && vectors) {
-      // True if groups have more than 16 rows on average.
-      const bool many = num_rows > int64_t{16} * params.num_groups;
-      return many ? LaunchTiles<T, 4, kGated>(device, params, num_rows)
-                  : LaunchTiles<T, 1, kGated>(device, params, num_rows);
+      if (num_rows <= int64_t{SmallTile::kRows} * params.num_groups) {
+        return LaunchTiles<T, SmallTile, kGated>(device, params, num_rows);
+      }
+      return LaunchManyRows<T, kGated>(device, params, num_rows, num_rows / params.num_groups);
     }
   }
   return Launch(device,
@@ -90,7 +107,8 @@ absl::Status ExpandedProduct(Device& device, DType dtype, WeightType type,
   constexpr int64_t kMatrices = kGated ? 2 : 1;
   const int64_t fit = ColsThatFit(all, kGated, scratch);
   const int64_t experts_at_once = std::clamp<int64_t>(fit / all.cols, 1, all.num_groups);
-  const int64_t step = fit < GemmCols(kGated) ? kGroupRows : GemmCols(kGated);
+  constexpr int64_t kTileCols = MediumTile::Cols(kGated);
+  const int64_t step = fit < kTileCols ? kGroupRows : kTileCols;
   const int64_t cols_at_once = std::min(all.cols, fit / step * step);
   GroupedGemmParams params = all;
   params.weight = scratch.memory;
@@ -113,7 +131,8 @@ absl::Status ExpandedProduct(Device& device, DType dtype, WeightType type,
       }
       params.out = static_cast<char*>(all.out) + col * (kGated ? sizeof(T) : sizeof(float));
       if (all.bias != nullptr) params.bias = all.bias + expert * kMatrices * all.cols + col;
-      RETURN_IF_ERROR((LaunchTiles<T, 4, kGated>(device, params, num_rows)));
+      RETURN_IF_ERROR(
+          (LaunchManyRows<T, kGated>(device, params, num_rows, num_rows / all.num_groups)));
     }
   }
   return absl::OkStatus();

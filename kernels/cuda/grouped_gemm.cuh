@@ -8,10 +8,12 @@
 // With input weights, input[row] is multiplied by a factor. The kernels multiply the products
 // instead of the input, before the bias is added, so that the input is not rounded again.
 //
-// GroupedGemmKernel uses mma.sync (sm_80 and up). A block of four warps multiplies a tile of 16 or
-// 64 rows by 128 rows of the weight. cp.async loads both through three stages of shared memory.
-// GroupedGemmPlainKernel is for float32, and for rows that are not a multiple of 16 bytes or not
-// aligned to 16 bytes.
+// GroupedGemmKernel uses mma.sync (sm_80 and up). cp.async loads rows and weights through three
+// stages of shared memory. A block (GroupedGemmShape) multiplies
+//   16, 64 or 128 rows by 128 rows of the weight, or
+//   128 rows by 256 rows of the weight, where it may have 144 KiB of shared memory.
+// The larger a tile, the fewer bytes it reads from L2 for a product. GroupedGemmPlainKernel is for
+// float32, and for rows that are not a multiple of 16 bytes or not aligned to 16 bytes.
 //
 // A row of `out` depends only on its row of `input` and on the weight. GroupedGemmKernel sums along
 // the depth, 16 elements at a time, for every tile size.
@@ -44,15 +46,30 @@ struct GroupedGemmParams {
   float activation_limit;  // of kClampedSiluMul
 };
 
-inline constexpr int kGemmThreads = 128;
-inline constexpr int kGemmDepth = 64;  // elements along the depth in one stage
-inline constexpr int kGemmStages = 3;
-inline constexpr int kGemmWeightRows = 128;
-constexpr int GemmSharedBytes(int row_tiles) {
-  return kGemmStages * (16 * row_tiles + kGemmWeightRows) * kGemmDepth * 2;
-}
-// Returns the number of output columns that a block computes.
-constexpr int GemmCols(bool gated) { return gated ? kGemmWeightRows / 2 : kGemmWeightRows; }
+// A tile of `kRowTileCount` * 16 rows and the rows of the weight of four warps, kWarpWeightRows
+// each. A warp multiplies up to 64 rows, so 128 rows have eight warps.
+template <int kRowTileCount, int kWarpWeightRowCount>
+struct GroupedGemmShape {
+  static constexpr int kRowTiles = kRowTileCount;
+  static constexpr int kRows = 16 * kRowTiles;
+  static constexpr int kRowWarps = (kRowTiles + 3) / 4;
+  static constexpr int kWarpRowTiles = kRowTiles / kRowWarps;
+  static constexpr int kThreads = 128 * kRowWarps;
+  static constexpr int kWarpWeightRows = kWarpWeightRowCount;
+  static constexpr int kWeightRows = 4 * kWarpWeightRows;
+  static constexpr int kDepth = 64;                    // elements along the depth in one stage
+  static constexpr int kChunks = kDepth / 8;           // of 16 bytes, of a row of a stage
+  static constexpr int kRowStep = kThreads / kChunks;  // rows that the block loads at once
+  static constexpr int kStages = 3;
+  static constexpr int kStageElements = (kRows + kWeightRows) * kDepth;
+  static constexpr int kSharedBytes = kStages * kStageElements * 2;
+  // Returns the number of output columns that a block computes.
+  static constexpr int Cols(bool gated) { return gated ? kWeightRows / 2 : kWeightRows; }
+};
+// The blocks that run at once compute many columns of this many tiles of rows, so that L2 holds
+// what they read: if one tile of rows followed another, each would read the whole weight from
+// memory.
+inline constexpr unsigned kGemmTilesAtOnce = 8;
 
 // A tile of rows: its group, its first row, and the end of the group's rows. A group of -1 means
 // that there is no such tile.
@@ -119,21 +136,26 @@ __device__ __forceinline__ void StoreGated(const GroupedGemmParams& p, int32_t g
       FromFloat<T>(ActivateGated(p.activation, p.activation_limit, gate, up));
 }
 
-// Grid: [blocks of columns, tiles of rows].
-template <typename T, int kRowTiles, bool kGated>
-__global__ void __launch_bounds__(kGemmThreads)
+// Grid: [blocks of columns, tiles of rows], in the order of kGemmTilesAtOnce.
+template <typename T, int kRowTiles, int kWarpWeightRows, bool kGated>
+__global__ void __launch_bounds__(GroupedGemmShape<kRowTiles, kWarpWeightRows>::kThreads)
     GroupedGemmKernel(const __grid_constant__ GroupedGemmParams p) {
-  constexpr int kRows = 16 * kRowTiles, kStageRows = kRows + kGemmWeightRows;
-  constexpr int kChunks = kGemmDepth / 8;           // 16-byte chunks in a row of a stage
-  constexpr int kRowStep = kGemmThreads / kChunks;  // rows that the block loads at once
-  constexpr int kStageElements = kStageRows * kGemmDepth;
+  using Shape = GroupedGemmShape<kRowTiles, kWarpWeightRows>;
+  constexpr int kRows = Shape::kRows, kDepth = Shape::kDepth, kChunks = Shape::kChunks;
+  constexpr int kRowStep = Shape::kRowStep;
+  constexpr int kColTiles = kWarpWeightRows / 8;  // of a warp: tiles of 8 rows of the weight
   T* const stages = DynamicShared<T>();
   const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % 32, warp = thread / 32;
-  const GroupTile tile =
-      FindGroupTile(p.starts, p.num_groups, kRows, static_cast<int32_t>(blockIdx.y));
+  const int lane = thread % 32, warp = thread / 32 % 4;
+  const int first_row = thread / 128 * 16 * Shape::kWarpRowTiles;  // of the warp, in the tile
+  const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
+  const unsigned first_tile = block / (kGemmTilesAtOnce * gridDim.x) * kGemmTilesAtOnce;
+  const unsigned num_tiles = std::min(unsigned{kGemmTilesAtOnce}, gridDim.y - first_tile);
+  const unsigned in_tiles = block - first_tile * gridDim.x;
+  const GroupTile tile = FindGroupTile(p.starts, p.num_groups, kRows,
+                                       static_cast<int32_t>(first_tile + in_tiles % num_tiles));
   if (tile.group < 0) return;
-  const int64_t first_col = int64_t{blockIdx.x} * GemmCols(kGated);
+  const int64_t first_col = int64_t{in_tiles / num_tiles} * Shape::Cols(kGated);
 
   const T* const input = static_cast<const T*>(p.input);
   const T* const weight =
@@ -149,78 +171,77 @@ __global__ void __launch_bounds__(kGemmThreads)
     const int64_t from = p.choices == nullptr ? row : p.choices[row] / p.rows_per_input;
     input_rows[i] = input + from * p.depth;
   }
-  // Each warp multiplies 32 rows of the weight. If gated, 16 of them are gate rows and 16 are up
-  // rows.
+  // If gated, the first half of a warp's rows of the weight are gate rows, and the others up rows.
   const auto weight_row = [&](int i) -> const T* {
+    constexpr int kHalf = kWarpWeightRows / 2;
     const int row = i * kRowStep + load_row;
-    const int64_t col = first_col + (kGated ? row / 32 * 16 + row % 16 : row);
+    const int64_t col = first_col + (kGated ? row / kWarpWeightRows * kHalf + row % kHalf : row);
     if (col >= p.cols) return nullptr;
-    return weight + ((kGated && row % 32 >= 16 ? p.cols : 0) + col) * p.depth;
+    return weight + ((kGated && row % kWarpWeightRows >= kHalf ? p.cols : 0) + col) * p.depth;
   };
-  const int64_t num_steps = (p.depth + kGemmDepth - 1) / kGemmDepth;
-  const auto load = [&](int64_t step) {
-    T* const stage = stages + step % kGemmStages * kStageElements;
-    const int64_t at = step * kGemmDepth + load_chunk * 8;
+  const int num_steps = static_cast<int>((p.depth + kDepth - 1) / kDepth);
+  const auto load = [&](int step) {
+    T* const stage = stages + step % Shape::kStages * Shape::kStageElements;
+    const int64_t at = int64_t{step} * kDepth + load_chunk * 8;
     const auto copy = [&](int row, const T* from) {
       const bool valid = from != nullptr && at < p.depth;
-      CpAsync<16>(stage + row * kGemmDepth + (load_chunk ^ (row % kChunks)) * 8,
+      CpAsync<16>(stage + row * kDepth + (load_chunk ^ (row % kChunks)) * 8,
                   valid ? from + at : weight, valid);
     };
     if (step < num_steps) {
 #pragma unroll
       for (int i = 0; i < kRows / kRowStep; ++i) copy(i * kRowStep + load_row, input_rows[i]);
 #pragma unroll
-      for (int i = 0; i < kGemmWeightRows / kRowStep; ++i) {
+      for (int i = 0; i < Shape::kWeightRows / kRowStep; ++i) {
         copy(kRows + i * kRowStep + load_row, weight_row(i));
       }
     }
     CpAsyncCommit();
   };
 
-  float c[kRowTiles][4][4] = {};
+  float c[Shape::kWarpRowTiles][kColTiles][4] = {};
 #pragma unroll
-  for (int step = 0; step < kGemmStages - 1; ++step) load(step);
-  for (int64_t step = 0; step < num_steps; ++step) {
-    CpAsyncWait<kGemmStages - 2>();
+  for (int step = 0; step < Shape::kStages - 1; ++step) load(step);
+  for (int step = 0; step < num_steps; ++step) {
+    CpAsyncWait<Shape::kStages - 2>();
     __syncthreads();
     // Overwrites the stage of the previous step, which all threads have read.
-    load(step + kGemmStages - 1);
-    const T* const rows = stages + step % kGemmStages * kStageElements;
-    const T* const weights = rows + (kRows + warp * 32) * kGemmDepth;
+    load(step + Shape::kStages - 1);
+    const T* const rows = stages + step % Shape::kStages * Shape::kStageElements;
+    const T* const weights = rows + (kRows + warp * kWarpWeightRows) * kDepth;
 #pragma unroll
     for (int depth = 0; depth < kChunks; depth += 2) {
-      uint32_t b[2][4];
+      uint32_t b[kColTiles / 2][4];
 #pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
+      for (int pair = 0; pair < kColTiles / 2; ++pair) {
         const int row = pair * 16 + lane / 16 * 8 + lane % 8;
-        LdMatrix(b[pair],
-                 weights + row * kGemmDepth + ((depth + lane / 8 % 2) ^ (row % kChunks)) * 8);
+        LdMatrix(b[pair], weights + row * kDepth + ((depth + lane / 8 % 2) ^ (row % kChunks)) * 8);
       }
 #pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        const int row = r * 16 + lane % 16;
+      for (int r = 0; r < Shape::kWarpRowTiles; ++r) {
+        const int row = first_row + r * 16 + lane % 16;
         uint32_t a[4];
-        LdMatrix(a, rows + row * kGemmDepth + ((depth + lane / 16) ^ (row % kChunks)) * 8);
+        LdMatrix(a, rows + row * kDepth + ((depth + lane / 16) ^ (row % kChunks)) * 8);
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
+        for (int j = 0; j < kColTiles; ++j)
           Mma<T>(c[r][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
       }
     }
   }
 
-  constexpr int kColTiles = kGated ? 2 : 4;  // tiles of 8 output columns
-  const int64_t warp_col = first_col + warp * 8 * kColTiles;
+  constexpr int kOutTiles = kGated ? kColTiles / 2 : kColTiles;  // tiles of 8 output columns
+  const int64_t warp_col = first_col + warp * 8 * kOutTiles;
 #pragma unroll
-  for (int r = 0; r < kRowTiles; ++r) {
+  for (int r = 0; r < Shape::kWarpRowTiles; ++r) {
 #pragma unroll
-    for (int j = 0; j < kColTiles; ++j) {
+    for (int j = 0; j < kOutTiles; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int32_t row = tile.row + r * 16 + lane / 4 + i / 2 * 8;
+        const int32_t row = tile.row + first_row + r * 16 + lane / 4 + i / 2 * 8;
         const int64_t col = warp_col + j * 8 + lane % 4 * 2 + i % 2;
         if (row >= tile.end || col >= p.cols) continue;
         if constexpr (kGated) {
-          StoreGated<T>(p, tile.group, row, col, c[r][j][i], c[r][j + 2][i]);
+          StoreGated<T>(p, tile.group, row, col, c[r][j][i], c[r][j + kOutTiles][i]);
         } else {
           StoreProduct(p, tile.group, row, col, c[r][j][i]);
         }

@@ -197,19 +197,20 @@ class LargeExpertsTest : public LargeTensorTest {
   }
 
  private:
-  static constexpr int64_t kReadRows = kGemmWeightRows * kDepth / kRow;
+  static constexpr int64_t kReadRows = GroupedGemmShape<1, 32>::kWeightRows * kDepth / kRow;
 };
 
 TEST_F(LargeExpertsTest, GroupedGemmReadsTheLastExpert) {
-  const int64_t tiles = GemmSharedBytes(1);
-  const std::vector<float> products =
-      Multiply<float>(&GroupedGemmKernel<Bf16, 1, false>, tiles, false, GemmCols(false));
+  using Tile = GroupedGemmShape<1, 32>;
+  const std::vector<float> products = Multiply<float>(&GroupedGemmKernel<Bf16, 1, 32, false>,
+                                                      Tile::kSharedBytes, false, Tile::Cols(false));
   EXPECT_THAT(products, Each(3.0f * kDepth));
   EXPECT_EQ(Multiply<float>(&GroupedGemmPlainKernel<Bf16, false>, 0, false, kPlainGemmThreads),
             products);
   // SiLU(192) is 192, so the result is 192 * 64.
   constexpr uint16_t kGated = 0x4640;
-  EXPECT_THAT(Multiply<uint16_t>(&GroupedGemmKernel<Bf16, 1, true>, tiles, true, GemmCols(true)),
+  EXPECT_THAT(Multiply<uint16_t>(&GroupedGemmKernel<Bf16, 1, 32, true>, Tile::kSharedBytes, true,
+                                 Tile::Cols(true)),
               Each(kGated));
   EXPECT_THAT(Multiply<uint16_t>(&GroupedGemmPlainKernel<Bf16, true>, 0, true, kPlainGemmThreads),
               Each(kGated));

@@ -52,6 +52,23 @@ std::vector<float> RowOf(const std::vector<float>& values, int64_t row, int64_t 
   return {values.begin() + row * cols, values.begin() + (row + 1) * cols};
 }
 
+// Its blocks may have as much shared memory as those of sm_86 and sm_89.
+class SmallBlockDevice final : public ForwardingDevice {
+ public:
+  explicit SmallBlockDevice(std::unique_ptr<Device> device)
+      : ForwardingDevice(std::move(device)), info_(ForwardingDevice::info()) {
+    info_.shared_bytes_per_block = int64_t{99} << 10;
+  }
+  const DeviceInfo& info() const override { return info_; }
+  absl::Status LaunchKernel(const KernelLaunch& launch) override {
+    EXPECT_LE(launch.config.shared_bytes, info_.shared_bytes_per_block);
+    return ForwardingDevice::LaunchKernel(launch);
+  }
+
+ private:
+  DeviceInfo info_;
+};
+
 struct Case {
   MixtureShape shape;
   int64_t num_tokens;
@@ -68,6 +85,10 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
       // several tiles. In both cases, a product has several columns of thread blocks.
       {{.num_experts = 2, .hidden = 264, .intermediate = 24, .num_chosen = 1}, 70, 1},
       {{.num_experts = 3, .hidden = 16, .intermediate = 200, .num_chosen = 3}, 30},
+      // With 16-bit dtypes, tiles of 128 rows, the last with rows for one of its halves, and
+      // columns
+      // for a part of the second block.
+      {{.num_experts = 2, .hidden = 264, .intermediate = 136, .num_chosen = 1}, 293, 1},
       // The sizes are not multiples of 8 elements.
       {{.num_experts = 3, .hidden = 44, .intermediate = 37, .num_chosen = 2}, 5},
       // Biases and clamps, with and without tensor cores.
@@ -145,7 +166,7 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
         const std::vector<float> token = RowOf(input, t, shape.hidden);
         const std::vector<float> together = RowOf(got, t, shape.hidden);
         const std::vector<float> added = RowOf(residual, t, shape.hidden);
-        if (t % 5 == 0) {
+        if (t % std::max<int64_t>(5, c.num_tokens / 10) == 0) {
           EXPECT_EQ(RunMixture(*backend, weights, shape, token, added), together);
         }
         const auto answer = mixture.Naive(token, added, testing::Rounding(dtype));
@@ -159,6 +180,15 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
         }
       }
       EXPECT_GE(certain * 10, c.num_tokens * 9);
+      if (c.num_tokens >= 128) {
+        // A device of little shared memory has other tiles for many rows, and sums in the same
+        // order.
+        const auto other =
+            *CreateCudaBackend(std::make_unique<SmallBlockDevice>(testing::MakeDevice(GetParam())),
+                               {.activation_dtype = dtype});
+        EXPECT_EQ(RunMixture(*other, mixture.Prepare(*other), shape, input, residual), got);
+        continue;
+      }
       // A backend with little scratch memory processes only as many tokens at a time as fit there.
       const int64_t one =
           4096 + 8 * (shape.num_experts + shape.num_chosen * (shape.hidden + shape.intermediate));

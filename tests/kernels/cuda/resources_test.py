@@ -480,12 +480,15 @@ class ResourcesTest(unittest.TestCase):
 
     def test_the_grouped_gemm_executes_few_instructions_for_a_product(self):
         grouped = {row: r for row, r in self.rows.items() if row[1].startswith("GroupedGemmKernel<")}
-        self.assertEqual(len(grouped), len(resources.TARGETS) * 2 * 2 * 2)  # elements, row tiles, gated or not
+        self.assertEqual(len(grouped), len(resources.TARGETS) * 2 * 4 * 2)  # elements, tiles, gated or not
         for (_, kernel, target), r in grouped.items():
-            row_tiles = int(kernel.split(", ")[1])
-            # A warp has 32 columns and four steps of 16 in depth.
-            self.assertEqual(r.tile_hmma, str(16 * row_tiles), (kernel, target))
+            row_tiles, weight_rows = (int(size) for size in kernel.split(", ")[1:3])
+            # A warp has at most four tiles of rows, and four steps of 16 in depth.
+            self.assertEqual(int(r.tile_hmma), 4 * min(row_tiles, 4) * weight_rows // 8, (kernel, target))
             self.assertEqual((r.loop_calls, r.loop_local), ("0", "0"), (kernel, target))
+            if row_tiles == 8:
+                self.assertLessEqual(int(r.tile_instructions), 3.5 * int(r.tile_hmma) if weight_rows == 64
+                                     else 4.5 * int(r.tile_hmma), (kernel, target))
 
     def test_the_table_is_that_of_the_sources(self):
         try:
