@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measures what CUTLASS's own example programs need for the products of our benchmark, on a GPU of compute capability 9.0.
+"""Measures how long CUTLASS's own example programs take for products of our benchmark, on compute capability 9.0.
 
     cutlass.py build FOLDER                               downloads CUTLASS (pip, 6 MB) and compiles three examples with
                                                           nvcc, in some minutes; needs no GPU
     cutlass.py run FOLDER --json results.jsonl [--seconds N]
 
-`run` reads our times from RESULTS, the rows of the suite "linear", and appends lines as those of peers.py. Each program
-compares its result with a reference first, then repeats the product without reading other memory in between, which is
-easier than our way. A program that has several schedules counts with its fastest. Of a mixture, CUTLASS's time is that
-of its two products alone: ours also has the routing, the activation and the weighted sum.
+`run` reads our times from results.jsonl, the rows of the suite "linear", and appends lines like those of peers.py.
+Each program compares its result with a reference first, then repeats the product without reading other memory in
+between, which is easier than our way. A program that has several schedules counts with its fastest. Of a mixture,
+CUTLASS's time is that of its two products alone: ours also has the routing, the activation and the weighted sum.
 """
 
 import argparse
@@ -53,8 +53,8 @@ def build(folder: pathlib.Path):
     with tempfile.TemporaryDirectory() as scratch:
         wanted = pathlib.Path(scratch) / "wanted.txt"
         wanted.write_text(f"nvidia-cutlass=={VERSION} --hash=sha256:{WHEEL_SHA256}\n")
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--target", scratch,
-                        "--requirement", wanted], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes",
+                        "--target", scratch, "--requirement", wanted], check=True)
         root = pathlib.Path(scratch) / "cutlass_library/source"
         for name, (source, replaced) in PROGRAMS.items():
             path = root / "examples" / source

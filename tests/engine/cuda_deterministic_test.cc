@@ -34,6 +34,7 @@ struct Variant {
   DType dtype = DType::kBF16;
   bool fp8_cache = false;
   bool alibi = false;
+  bool mixture = false;
   WeightType weight_type = WeightType::kF32;
   std::vector<kernels::AttentionPattern> layer_patterns = {{}, {}};
 };
@@ -58,6 +59,7 @@ class CudaDeterministicTest : public ::testing::TestWithParam<Variant> {
            .records = records_,
            .deterministic = deterministic_});
     };
+    if (variant.mixture) return EngineHarness::TinyMixture(options);
     return variant.alibi ? EngineHarness::TinyAlibi(options) : EngineHarness::TinyLlama(options);
   }
   // Returns the answer of an engine that runs nothing else and computes the prompt in one step.
@@ -179,6 +181,20 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{.name = "Blocks",
                 .layer_patterns = {kernels::AttentionPattern::Blocks(64, 1, 3, 1), {}}}),
     [](const auto& variant) { return variant.param.name; });
+
+class MixtureCudaDeterministicTest : public CudaDeterministicTest {};
+
+// The other requests decide how many rows an expert has.
+TEST_P(MixtureCudaDeterministicTest, AloneAsAmongOthersInChunks) {
+  const GenerateParams params = SampledParams(RandomIds(60, 1), 8, 42);
+  const CollectingSink::Sample alone = Alone(params);
+  const auto harness = Make({.max_num_batched_tokens = 37});
+  ExpectSame(AmongOthers(*harness, params, 15), alone);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MixtureCudaDeterministicTest,
+                         ::testing::Values(Variant{.name = "Mixture", .mixture = true}),
+                         [](const auto& variant) { return variant.param.name; });
 
 class LongCudaDeterministicTest : public CudaDeterministicTest {};
 

@@ -143,7 +143,7 @@ std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options
   } else {
     config.ropes = {{.rope_dim = shape.head_dim}};
   }
-  return On(options, config, weights);
+  return On(options, config, weights, engine::kLlama.hf_names({}));
 }
 
 std::unique_ptr<EngineHarness> EngineHarness::TinyUneven(const HarnessOptions& options) {
@@ -159,12 +159,30 @@ std::unique_ptr<EngineHarness> EngineHarness::TinyUneven(const HarnessOptions& o
   second.num_kv_heads = 3;
   second.key_dim = 24;
   second.value_dim = 40;
-  return On(options, config, MakeRandomWeights(config, engine::kLlama.hf_names({})));
+  const engine::TensorNames names = engine::kLlama.hf_names({});
+  return On(options, config, MakeRandomWeights(config, names), names);
+}
+
+std::unique_ptr<EngineHarness> EngineHarness::TinyMixture(const HarnessOptions& options) {
+  TinyLlamaShape shape = kTinyShape;
+  shape.head_dim = options.head_dim;
+  engine::ModelConfig config = {.architecture = "mixtral",
+                                .vocab_size = kVocabSize,
+                                .hidden_size = shape.hidden_size,
+                                .max_position_embeddings = options.max_model_len,
+                                .layers = LayersOf(shape, options.layer_patterns),
+                                .ropes = {{.rope_dim = shape.head_dim}}};
+  for (engine::LayerSpec& layer : config.layers) {
+    layer.feed_forward.experts = {.count = 5, .per_token = 2};
+  }
+  const engine::TensorNames names = engine::kMixtral.hf_names(config.layers[0]);
+  return On(options, config, MakeRandomWeights(config, names), names);
 }
 
 std::unique_ptr<EngineHarness> EngineHarness::On(const HarnessOptions& options,
                                                  engine::ModelConfig config,
-                                                 const InMemoryWeights& weights) {
+                                                 const InMemoryWeights& weights,
+                                                 const engine::TensorNames& names) {
   auto harness = std::make_unique<EngineHarness>();
   for (engine::LayerSpec& layer : config.layers) {
     layer.attention.cache_scales = options.cache_scales;
@@ -172,8 +190,8 @@ std::unique_ptr<EngineHarness> EngineHarness::On(const HarnessOptions& options,
   engine::EngineParts parts = PartsFor(options, {.layers = engine::KvLayerShapes(config),
                                                  .block_size = options.block_size,
                                                  .dtype = options.kv_dtype});
-  auto model = std::make_unique<HookedModel>(*engine::CreateDecoder(
-      config, weights, engine::kLlama.hf_names({}), *parts.backend, parts.limits));
+  auto model = std::make_unique<HookedModel>(
+      *engine::CreateDecoder(config, weights, names, *parts.backend, parts.limits));
   harness->before_forward_ = &model->before_forward;
   SetModel(std::move(model), parts);
   harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));

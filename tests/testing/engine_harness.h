@@ -72,6 +72,9 @@ class EngineHarness {
   // Returns a harness like TinyLlama()'s, but the layers differ. The second layer has other numbers
   // of heads, and values that are longer than its keys.
   static std::unique_ptr<EngineHarness> TinyUneven(const HarnessOptions& options = {});
+  // Returns a harness like TinyLlama()'s, but each layer has a mixture of five experts, of which
+  // two compute a token.
+  static std::unique_ptr<EngineHarness> TinyMixture(const HarnessOptions& options = {});
   static const TinyLlamaShape kTinyShape;
 
   engine::Engine& engine() { return *engine_; }
@@ -105,7 +108,8 @@ class EngineHarness {
                                              std::optional<double> alibi_bias_max);
   static std::unique_ptr<EngineHarness> On(const HarnessOptions& options,
                                            engine::ModelConfig config,
-                                           const InMemoryWeights& weights);
+                                           const InMemoryWeights& weights,
+                                           const engine::TensorNames& names);
 
   FakeModel* fake_ = nullptr;                        // not owned
   std::function<void()>* before_forward_ = nullptr;  // a member of the model
