@@ -14,6 +14,7 @@
 #include "bench/gpu/merge.h"
 #include "bench/gpu/stream.h"
 #include "kernels/alibi_slopes.h"
+#include "kernels/cuda/forwarding_device.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_attention.h"
 #include "kernels/quant/float16.h"
@@ -49,6 +50,17 @@ absl::StatusOr<DeviceBuffer> Upload(Device& device, const std::vector<T>& values
 
 }  // namespace
 
+// No launch overlaps another.
+class ApartDevice final : public kernels::cuda::ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
+    kernels::cuda::KernelLaunch apart = launch;
+    apart.config.overlaps_previous = false;
+    return ForwardingDevice::LaunchKernel(apart);
+  }
+};
+
 // A case with its plan and all its inputs except the cache.
 class PreparedAttention {
  public:
@@ -78,7 +90,8 @@ class PreparedAttention {
   PreparedAttention(Device& device, const AttentionCase& c)
       : device_(device),
         c_(c),
-        op_(device, {.shares_keys = c.together, .skips_far_keys = c.skips},
+        apart_(device),
+        op_(c.apart ? apart_ : device, {.shares_keys = c.together, .skips_far_keys = c.skips},
             c.wgmma ? PrefillAttention::kWgmma : PrefillAttention::kMma) {}
 
   absl::Status Prepare(void* cache);
@@ -89,6 +102,7 @@ class PreparedAttention {
 
   Device& device_;
   const AttentionCase c_;
+  ApartDevice apart_;
   kernels::cuda::PagedAttentionOp op_;
   DeviceBuffer out_, query_, block_table_, context_lens_, query_starts_, slopes_, key_norms_;
   PagedAttentionArgs args_;

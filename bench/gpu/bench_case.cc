@@ -74,6 +74,13 @@ AttentionGroup AmongLayers(const AttentionCase& c, int32_t layers) {
   return {c, among};
 }
 
+// Returns a decode whose merge may start early, and one whose merge may not.
+AttentionGroup Apart(const AttentionCase& c) {
+  AttentionCase apart = c;
+  apart.apart = true;
+  return {c, apart};
+}
+
 // Returns the variants of a prefill or of a mixed step, on both kernels.
 AttentionGroup PrefillVariants(const AttentionCase& base, const std::vector<int32_t>& block_sizes) {
   AttentionGroup group = Variants(base, block_sizes);
@@ -161,6 +168,7 @@ std::vector<AttentionGroup> FullGroups() {
        {Uniform("decode", 16, 1, 4096, kLlama3), Uniform("decode", 256, 1, 512, kLlama3)}) {
     groups.push_back(AmongLayers(c, 32));
   }
+  groups.push_back(Apart(Uniform("decode", 4, 1, 4096, kLlama3)));
   for (const auto& [head_dim, heads] : {std::pair(64, kLlama3), std::pair(256, kGemma2)}) {
     groups.push_back(
         WithFp8(Variants(WithHeadDim(head_dim, Uniform("decode", 64, 1, 8192, heads)), {16})));
@@ -181,6 +189,7 @@ std::vector<AttentionGroup> TinyGroups() {
       Variants(Uniform("prefill", 1, 8, 100, kGrouped), {16}),
       PrefillVariants(Mixed(3, 70, 20, kGrouped), {16}),
       AmongLayers(Uniform("decode", 2, 1, 50, kGrouped), 3),
+      Apart(Uniform("decode", 1, 1, 600, kGrouped)),
   };
   for (AttentionGroup& group : groups) {
     for (AttentionCase& c : group) c.head_dim = 64;
@@ -220,6 +229,7 @@ std::string Name(const AttentionCase& c) {
   if (c.prefix > 0) absl::StrAppend(&name, " prefix ", c.prefix, c.together ? " together" : "");
   if (c.skips) absl::StrAppend(&name, " skipping");
   if (c.layers > 1) absl::StrAppend(&name, " of ", c.layers, " layers");
+  if (c.apart) absl::StrAppend(&name, " apart");
   return name;
 }
 
@@ -236,7 +246,8 @@ nlohmann::ordered_json ShapeToJson(const AttentionCase& c) {
           {"prefix", c.prefix},
           {"together", c.together},
           {"skips", c.skips},
-          {"layers", c.layers}};
+          {"layers", c.layers},
+          {"apart", c.apart}};
 }
 
 const Expectation& ExpectationOf(const AttentionCase& c) {

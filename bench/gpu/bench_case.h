@@ -99,12 +99,14 @@ struct AttentionCase {
   // A block of the cache has the keys and values of this many layers, as an engine's has. The case
   // is the attention of the first.
   int32_t layers = 1;
+  // The merge starts when attention has ended, and not before (LaunchConfig::overlaps_previous).
+  bool apart = false;
 
   int64_t cache_element_bytes() const { return fp8 ? 1 : 2; }
 };
 // Returns a name such as "decode 64x8192 32/8 d128 bs16 alibi". Sequences are written as
 // count x query_len @ context_len, without the query_len where it is 1. " wgmma" or " fp8" is at
-// the end, or " prefix 4096 together", " skipping", or " of 32 layers".
+// the end, or " prefix 4096 together", " skipping", " of 32 layers" or " apart".
 std::string Name(const AttentionCase& c);
 // Returns the fields of the shape, for another program that measures the same case.
 nlohmann::ordered_json ShapeToJson(const AttentionCase& c);

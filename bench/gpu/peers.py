@@ -248,14 +248,15 @@ def environment_with(libraries: str) -> dict:
 
 
 def read_cases(bench: str, text: str, environment: dict) -> list[dict]:
-    """Returns the cases to compare, none of shared blocks, with keys skipped, or of one layer of several. The benchmark lists them, and needs no GPU to do so."""
+    """Returns the cases to compare. The benchmark lists them, and needs no GPU to do so. Peers have none of shared blocks,
+    with keys skipped, of one layer of several, or with launches apart."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "cases.jsonl"
         subprocess.run([bench, "--predict", "--json", str(path)], check=True, stdout=subprocess.DEVNULL,
                        env=environment)
         cases = [json.loads(line) for line in path.read_text().splitlines()]
     return [case for case in cases if case["block_size"] == BLOCK_SIZE and text in case["name"] and not case["fp8"]
-            and not case["prefix"] and not case["skips"] and case["layers"] == 1]
+            and not case["prefix"] and not case["skips"] and case["layers"] == 1 and not case["apart"]]
 
 
 def compare(case: dict, ours, peers: dict, rounds: int, repeats: int, emit):

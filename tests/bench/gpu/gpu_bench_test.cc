@@ -94,6 +94,8 @@ TEST(GpuBenchCaseTest, WorkIsWhatTheShapeMakesIt) {
   decode.layers = 32;
   EXPECT_EQ(Name(decode), "decode 64x8192 32/8 d128 bs16 fp8 of 32 layers");
   EXPECT_EQ(KvBytes(decode), int64_t{64} * 8192 * 2 * 8 * 128 * 32);
+  decode.apart = true;
+  EXPECT_EQ(Name(decode), "decode 64x8192 32/8 d128 bs16 fp8 of 32 layers apart");
   EXPECT_EQ(WorkOf(decode).bytes, 1073741824.0 + 64 * 32 * 128 * 2 * 2);
 
   AttentionCase ragged = {.suite = "ragged",
