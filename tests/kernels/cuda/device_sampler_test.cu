@@ -5,7 +5,9 @@
 #include <bit>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <random>
 #include <rapidcheck.h>
 #include <vector>
 
@@ -178,12 +180,16 @@ class BothSamplers {
   int64_t num_changes_ = 0;
 };
 
+// Draws are stored in any order, as those of an engine whose sequences change places.
 std::vector<Work> AnyWorks(int32_t vocab_size, int64_t num_rows, int32_t num_draws) {
+  std::vector<int32_t> places(static_cast<size_t>(num_draws));
+  std::iota(places.begin(), places.end(), 0);
+  std::ranges::shuffle(places, std::mt19937(*rc::gen::arbitrary<uint32_t>()));
   std::vector<Work> works;
   const int count = *rc::gen::inRange(1, num_draws + 1);
   for (int i = 0; i < count; ++i) {
     works.push_back(AnyWork(vocab_size, num_rows, num_draws));
-    if (works.back().row.given < 0) works.back().row.draw = i;
+    if (works.back().row.given < 0) works.back().row.draw = places[static_cast<size_t>(i)];
   }
   return works;
 }
