@@ -222,12 +222,13 @@ TEST(AccessCounterTest, ThePackedGemmsHaveNoBankConflicts) {
   }
 }
 
-// With 40 tokens, experts have four row tiles.
+// With 40 tokens, experts have tiles of 64 rows, and with 140 tiles of 128 rows.
 TEST(AccessCounterTest, TheGroupedGemmsHaveNoBankConflicts) {
   std::vector<kernels::WeightType> types = {kernels::WeightType::kF16};
   types.insert(types.end(), std::begin(kPackedTypes), std::end(kPackedTypes));
   for (const kernels::WeightType type : types) {
-    for (const int64_t num_tokens : {2, 40}) {
+    for (const int64_t num_tokens : {2, 40, 140}) {
+      if (num_tokens == 140 && type != kernels::WeightType::kF16) continue;
       SCOPED_TRACE(::testing::Message() << Traits(type).name << ", " << num_tokens << " tokens");
       const CountingBackend counting(kernels::DType::kF16);
       const TestMixture mixture(type, {.num_experts = 2, .hidden = 256, .intermediate = 256}, 1);
