@@ -166,7 +166,7 @@ __device__ __forceinline__ void PlanEqualCuts(const PlanDecodesParams& p) {
   });
   int shortest_range = kMinRangeTiles;
   while (tile_sums[p.num_seqs] >> 16 * (shortest_range - 1) == 0) --shortest_range;
-  __syncthreads();  // after this barrier, tile_sums may be written again
+  // PrefixSums has a barrier before it writes, so all threads have read tile_sums by then.
   PrefixSums(tile_sums, p.num_seqs, scratch,
              [&](int seq) { return int64_t{count(seq)} * per_seq; });
   const int64_t total = tile_sums[p.num_seqs];
