@@ -230,7 +230,6 @@ __device__ __forceinline__ void WriteLogprobs(const SampleKernelParams& p, int i
   });
   __syncthreads();
   result.num_top = memory.bin;
-  __syncthreads();  // after this barrier, memory.bin may be written again
 }
 
 // Returns the key of the largest logit of the block's row, or 0 if the row is empty.
@@ -290,9 +289,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     SampleKernel(const __grid_constant__ SampleKernelParams p) {
   SelectMemory& memory = *DynamicShared<SelectMemory>();
   for (int i = static_cast<int>(blockIdx.x); i < p.num_rows; i += static_cast<int>(gridDim.x)) {
+    // A row begins with the barriers of BestKey: after them, no thread reads the memory of the row
+    // before.
     const DeviceSampleResult result = SampleOne(p, i, memory);
     if (threadIdx.x == 0) p.results[i] = result;
-    __syncthreads();  // after this barrier, the row's copy may be written again
   }
 }
 
