@@ -205,7 +205,7 @@ TEST(DeviceSamplerTest, DrawsAndWeighsAsTheHostDoes) {
     SamplerSpec spec = {
         .vocab_size = vocab_size, .end_ids = {kEnd, kOtherEnd}, .max_rows = 2, .max_draws = kDraws};
     if (*rc::gen::arbitrary<bool>())
-      spec.without_piece = {*rc::gen::element(1, kEnd), vocab_size - 1};
+      spec.without_piece = {*rc::gen::element(1, kOtherEnd), vocab_size - 1};
     std::ranges::sort(spec.without_piece);
     spec.without_piece.erase(std::unique(spec.without_piece.begin(), spec.without_piece.end()),
                              spec.without_piece.end());
