@@ -2,7 +2,7 @@
 """Measures how long CUTLASS's own example programs take for products of our benchmark, on compute capability 9.0.
 
     cutlass.py build FOLDER                               downloads CUTLASS (pip, 6 MB) and compiles three examples with
-                                                          nvcc, in some minutes; needs no GPU
+                                                          nvcc, in some minutes; needs no GPU; keeps those in FOLDER
     cutlass.py run FOLDER --json results.jsonl [--seconds N]
 
 `run` reads our times from results.jsonl, the rows of the suite "linear", and appends lines like those of peers.py.
@@ -48,6 +48,9 @@ class CannotDo(Exception):
 
 def build(folder: pathlib.Path):
     folder.mkdir(parents=True, exist_ok=True)
+    missing = {name: how for name, how in PROGRAMS.items() if not (folder / name).exists()}
+    if not missing:
+        return
     nvcc = "nvcc" if "CUDA_HOME" not in os.environ else f"{os.environ['CUDA_HOME']}/bin/nvcc"
     search = os.environ["PATH"] + ":/usr/local/cuda/bin"
     with tempfile.TemporaryDirectory() as scratch:
@@ -56,7 +59,7 @@ def build(folder: pathlib.Path):
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes",
                         "--target", scratch, "--requirement", wanted], check=True)
         root = pathlib.Path(scratch) / "cutlass_library/source"
-        for name, (source, replaced) in PROGRAMS.items():
+        for name, (source, replaced) in missing.items():
             path = root / "examples" / source
             text = path.read_text()
             for old, new in replaced:
