@@ -109,7 +109,7 @@ if [ -n "$bundle" ]; then
     cp "$build/lib/quire/libquire-cuda.so" "$bundle/lib/quire/" && cp "$build"/tests/cuda_*_test "$bundle/tests/" ||
     die "no binaries"
   [ ! -d "$build/cutlass" ] || cp -r "$build/cutlass" "$bundle/cutlass"
-  strip "$bundle"/bin/* "$bundle"/tests/* "$bundle"/lib/quire/*
+  strip "$bundle"/bin/* "$bundle"/tests/* "$bundle"/lib/quire/* $(find "$bundle/cutlass" -type f 2>/dev/null)
   # Leaves out the libraries that every system has, and cuBLAS, which is large and comes with CUDA.
   ldd "$bundle"/bin/* "$bundle"/tests/* "$bundle"/lib/quire/* | awk '$3 ~ /^\// {print $3}' | sort -u |
     grep -Ev '/(libc|libm|libdl|librt|libpthread|libcublas[A-Za-z]*)\.so' |
