@@ -537,12 +537,9 @@ absl::Status EngineImpl::WaitIdle(absl::Duration timeout) {
 }
 
 absl::Status EngineImpl::WarmUp() {
-  const absl::Status status = loop_.WarmUp();
-  if (!absl::IsResourceExhausted(status)) return status;
-  return absl::ResourceExhaustedError(
-      absl::StrCat(status.message(),
-                   ": steps need it beside weights and KV cache; lower "
-                   "--gpu_memory_utilization or --kv_cache_mib"));
+  return WithMemoryCure(loop_.WarmUp(),
+                        ": steps need it beside weights and KV cache; lower "
+                        "--gpu_memory_utilization or --kv_cache_mib");
 }
 
 void EngineImpl::FailAll(const absl::Status& status) {

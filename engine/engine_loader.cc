@@ -13,6 +13,7 @@
 
 #include "base/logging.h"
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "engine/engine_choices.h"
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/kv/kv_budget.h"
@@ -248,12 +249,10 @@ absl::Status AllocateForSteps(const ModelConfig& config, const files::OpenedMode
                                                    parts.limits, *parts.backend));
     return absl::OkStatus();
   };
-  const absl::Status status = allocate();
-  if (!absl::IsResourceExhausted(status)) return status;
-  return absl::ResourceExhaustedError(
-      absl::StrCat(status.message(),
-                   ": weights and steps need it; lower --max_num_batched_tokens or --max_num_seqs, "
-                   "or take a smaller type of weights (quire-convert --type q4_k)"));
+  return WithMemoryCure(
+      allocate(),
+      ": weights and steps need it; lower --max_num_batched_tokens or --max_num_seqs, or take a "
+      "smaller type of weights (quire-convert --type q4_k)");
 }
 
 }  // namespace
@@ -357,6 +356,11 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                                         : "--deterministic is not set: without it the bits of an "
                                           "answer depend on what else a GPU computes"};
   return parts;
+}
+
+absl::Status WithMemoryCure(const absl::Status& status, std::string_view cure) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(absl::StrCat(status.message(), base::ToAbsl(cure)));
 }
 
 absl::StatusOr<std::unique_ptr<kernels::PreparedSampler>> PrepareSampler(

@@ -4,6 +4,7 @@
 // a fake model instead.
 
 #include <memory>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 
@@ -38,6 +39,9 @@ struct EngineParts {
 
 // Opens the model and allocates its memory. An error says what to change.
 absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config);
+
+// Returns `status`, followed by `cure` if memory is exhausted.
+absl::Status WithMemoryCure(const absl::Status& status, std::string_view cure);
 
 // Allocates the memory for sampling the most rows of logits of a step.
 absl::StatusOr<std::unique_ptr<kernels::PreparedSampler>> PrepareSampler(

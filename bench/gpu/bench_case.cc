@@ -67,18 +67,12 @@ AttentionGroup WithFp8(AttentionGroup group) {
   return group;
 }
 
-// Returns a decode over a cache of its own and over one layer of an engine's cache.
-AttentionGroup AmongLayers(const AttentionCase& c, int32_t layers) {
-  AttentionCase among = c;
-  among.layers = layers;
-  return {c, among};
-}
-
-// Returns a decode whose merge may start early, and one whose merge may not.
-AttentionGroup Apart(const AttentionCase& c) {
-  AttentionCase apart = c;
-  apart.apart = true;
-  return {c, apart};
+// Returns the case, and the case with another value of `member`.
+template <typename T>
+AttentionGroup With(const AttentionCase& c, T AttentionCase::*member, T value) {
+  AttentionCase other = c;
+  other.*member = value;
+  return {c, other};
 }
 
 // Returns the variants of a prefill or of a mixed step, on both kernels.
@@ -97,18 +91,14 @@ AttentionGroup PrefillVariants(const AttentionCase& base, const std::vector<int3
 AttentionGroup Forks(int32_t num_seqs, int32_t prefix, int32_t own, Heads heads) {
   AttentionCase c = Uniform("shared", num_seqs, 1, prefix + own, heads);
   c.prefix = prefix;
-  AttentionCase together = c;
-  together.together = true;
-  return {c, together};
+  return With(c, &AttentionCase::together, true);
 }
 
 // Returns decodes with ALiBi that read all keys, and that skip far keys.
 AttentionGroup Skips(int32_t num_seqs, int32_t context, Heads heads) {
   AttentionCase c = Uniform("skip", num_seqs, 1, context, heads);
   c.alibi = true;
-  AttentionCase skipping = c;
-  skipping.skips = true;
-  return {c, skipping};
+  return With(c, &AttentionCase::skips, true);
 }
 
 // Returns the keys that the KV heads of a decode read of a sequence, all heads together.
@@ -166,9 +156,9 @@ std::vector<AttentionGroup> FullGroups() {
   }
   for (const AttentionCase& c :
        {Uniform("decode", 16, 1, 4096, kLlama3), Uniform("decode", 256, 1, 512, kLlama3)}) {
-    groups.push_back(AmongLayers(c, 32));
+    groups.push_back(With(c, &AttentionCase::layers, 32));
   }
-  groups.push_back(Apart(Uniform("decode", 4, 1, 4096, kLlama3)));
+  groups.push_back(With(Uniform("decode", 4, 1, 4096, kLlama3), &AttentionCase::apart, true));
   for (const auto& [head_dim, heads] : {std::pair(64, kLlama3), std::pair(256, kGemma2)}) {
     groups.push_back(
         WithFp8(Variants(WithHeadDim(head_dim, Uniform("decode", 64, 1, 8192, heads)), {16})));
@@ -188,8 +178,8 @@ std::vector<AttentionGroup> TinyGroups() {
       PrefillVariants(Uniform("prefill", 1, 40, 40, kGrouped), {16}),
       Variants(Uniform("prefill", 1, 8, 100, kGrouped), {16}),
       PrefillVariants(Mixed(3, 70, 20, kGrouped), {16}),
-      AmongLayers(Uniform("decode", 2, 1, 50, kGrouped), 3),
-      Apart(Uniform("decode", 1, 1, 600, kGrouped)),
+      With(Uniform("decode", 2, 1, 50, kGrouped), &AttentionCase::layers, 3),
+      With(Uniform("decode", 1, 1, 600, kGrouped), &AttentionCase::apart, true),
   };
   for (AttentionGroup& group : groups) {
     for (AttentionCase& c : group) c.head_dim = 64;

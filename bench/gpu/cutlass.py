@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 
-from ledger import last_of
+from ledger import emit_to, last_of
 
 VERSION = "4.2.0.0"  # of the Python package nvidia-cutlass
 WHEEL_SHA256 = "f9599ada45c7bcb6bf53f7d3f0a7d154183e53451c01bfa59eecd37dd4a693f6"
@@ -145,11 +145,7 @@ def main(arguments=None) -> int:
     lines = [json.loads(line) for line in options.json.read_text().splitlines()] if options.json.exists() else []
     rows = last_of(lines, ("row",), "suite", "name")
     with open(options.json, "a") as results:
-        def emit(line: dict):
-            print(json.dumps(line), file=results, flush=True)
-            print("  ".join(str(value) for key, value in line.items() if key != "type"), flush=True)
-
-        compare(options.folder, [row for row in rows if row["suite"] == "linear"], options.seconds, emit)
+        compare(options.folder, [row for row in rows if row["suite"] == "linear"], options.seconds, emit_to(results))
     return 0
 
 

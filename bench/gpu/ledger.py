@@ -87,6 +87,15 @@ def last_of(lines: list[dict], types: tuple, *keys: str) -> list[dict]:
     return list(kept.values())
 
 
+def emit_to(results):
+    """A function that writes a line to `results`, a file of JSON lines, and prints it."""
+    def emit(line: dict):
+        print(json.dumps(line), file=results, flush=True)
+        print("  ".join(f"{key} {value:.4g}" if isinstance(value, float) else str(value)
+                        for key, value in line.items() if key != "type"), flush=True)
+    return emit
+
+
 def table(head: list[str], rows: list[list]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])

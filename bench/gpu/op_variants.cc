@@ -22,6 +22,15 @@ using kernels::cuda::CudaWeight;
 using kernels::cuda::GemmRows;
 using kernels::cuda::GemmScales;
 
+namespace {
+
+// Returns the memory of a tensor that the arena owns.
+DeviceBuffer Borrowed(const TensorView& view) {
+  return DeviceBuffer(view.raw(), view.num_bytes(), [](void*) {});
+}
+
+}  // namespace
+
 ModelShape ShapeFor(Size size) {
   if (size == Size::kTiny)
     return {64, 2, 1, 32, 96, 100, {1, 20}, {1, 3}, 2, 1024, {{"4/2", 4, 2, 64, 96}}, {1, 20}};
@@ -63,8 +72,7 @@ TensorView Arena::Zeroed(DType dtype, std::initializer_list<int64_t> shape) {
 
 const CudaWeight* Arena::Weight(int64_t rows, int64_t cols) {
   const TensorView view = Random(DType::kBF16, {rows, cols}, 0.05f);
-  weights_.push_back(std::make_unique<CudaWeight>(
-      DeviceBuffer(view.raw(), view.num_bytes(), [](void*) {}), DType::kBF16, rows, cols));
+  weights_.push_back(std::make_unique<CudaWeight>(Borrowed(view), DType::kBF16, rows, cols));
   return weights_.back().get();
 }
 
@@ -73,7 +81,7 @@ const CudaWeight* Arena::PackedWeight(WeightType type, int64_t rows, int64_t col
       kernels::cuda::NumGroups(rows) * kernels::cuda::PackedGroupBytes(type, cols);
   const TensorView view = Random(DType::kF16, {bytes / 2}, 0.05f);
   weights_.push_back(std::make_unique<CudaWeight>(
-      DeviceBuffer(view.raw(), view.num_bytes(), [](void*) {}), DType::kBF16, cols,
+      Borrowed(view), DType::kBF16, cols,
       std::vector<kernels::cuda::CudaWeightPart>{{.num_rows = rows, .packed = type}}));
   return weights_.back().get();
 }
@@ -90,7 +98,7 @@ const CudaWeight* Arena::Fp8Weight(GemmScales scales, int64_t rows, int64_t cols
                          scale_bytes / 4, 0.05f, ++seed_);
   }
   weights_.push_back(std::make_unique<CudaWeight>(
-      DeviceBuffer(view.raw(), view.num_bytes(), [](void*) {}), DType::kBF16, cols,
+      Borrowed(view), DType::kBF16, cols,
       std::vector<kernels::cuda::CudaWeightPart>{
           {.num_rows = rows, .scales = scales, .scales_offset = rows * cols}}));
   return weights_.back().get();
@@ -116,7 +124,7 @@ std::shared_ptr<DeviceBuffer> Arena::ScratchOf(int64_t bytes) {
   bytes = std::max(kernels::cuda::CudaBackendOptions().linear_scratch_bytes,
                    std::min(kernels::cuda::MostScratchBytes(device_.info()), bytes));
   const TensorView memory = Zeroed(DType::kF32, {base::CeilDiv(bytes, int64_t{4})});
-  return std::make_shared<DeviceBuffer>(memory.raw(), memory.num_bytes(), [](void*) {});
+  return std::make_shared<DeviceBuffer>(Borrowed(memory));
 }
 
 void RunEach(const OpsRun& run, const std::string& suite, std::initializer_list<AddVariants> ops) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the benchmarks of single ops share: the sizes of a model, memory for inputs and weights, and
-// the order in which cases are measured.
+// Parts that the benchmarks of single ops share: the sizes of a model, memory for inputs and
+// weights, and the order in which cases are measured.
 
 #include <functional>
 #include <initializer_list>

@@ -10,20 +10,22 @@
 #include "base/math.h"
 #include "base/status_macros.h"
 #include "bench/gpu/op_variants.h"
-#include "kernels/cuda/device_sampler.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/forwarding_device.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_attention.h"
+#include "kernels/lone_update.h"
 
 namespace quire::bench {
 
 using kernels::BlockCopy;
 using kernels::DeviceBuffer;
 using kernels::DType;
+using kernels::PreparedSampler;
 using kernels::SampleRow;
 using kernels::TensorView;
 using kernels::cuda::CudaWeight;
 using kernels::cuda::Device;
-using kernels::cuda::DeviceSampler;
 
 namespace {
 
@@ -125,6 +127,13 @@ struct SampleKind {
 };
 
 void AddSample(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
+  absl::StatusOr<std::unique_ptr<kernels::Backend>> opened =
+      kernels::cuda::CreateCudaBackend(std::make_unique<kernels::cuda::ForwardingDevice>(device),
+                                       {.activation_dtype = DType::kBF16});
+  if (!opened.ok()) {
+    return variants.Add("sample", {}, [status = opened.status()] { return status; });
+  }
+  const std::shared_ptr<kernels::Backend> backend = *std::move(opened);
   for (const int64_t num_rows : shape.logits_rows) {
     const TensorView logits = arena.Random(DType::kF32, {num_rows, shape.vocab}, 8.0f);
     const TensorView drawn = arena.Zeroed(DType::kI32, {num_rows});
@@ -139,28 +148,21 @@ void AddSample(Device& device, const ModelShape& shape, Arena& arena, OpVariants
                    .params = kind.params,
                    .seed = i};
       }
-      absl::StatusOr<std::unique_ptr<DeviceSampler>> created =
-          DeviceSampler::Create(device, {.vocab_size = static_cast<int32_t>(shape.vocab),
-                                         .max_rows = num_rows,
-                                         .max_draws = num_rows});
-      const std::shared_ptr<DeviceSampler> sampler =
-          created.ok() ? std::shared_ptr<DeviceSampler>(*std::move(created)) : nullptr;
+      // A recording reads the sampler's table, so each case has a sampler of its own.
+      absl::StatusOr<std::unique_ptr<PreparedSampler>> created =
+          backend->PrepareSampler({.vocab_size = static_cast<int32_t>(shape.vocab),
+                                   .max_rows = num_rows,
+                                   .max_draws = num_rows});
+      const std::shared_ptr<PreparedSampler> sampler = created.ok() ? *std::move(created) : nullptr;
       // The first call, which is not recorded, sends the rows. In the others they are the same.
-      const auto sample = [=, &device, status = created.status()]() -> absl::Status {
+      const auto sample = [=, status = created.status()]() -> absl::Status {
         RETURN_IF_ERROR(status);
         ASSIGN_OR_RETURN(const kernels::TableUpdate update, sampler->Prepare(rows));
-        DeviceBuffer sent;
         if (!update.changes.empty()) {
-          const auto bytes = static_cast<int64_t>(update.changes.size_bytes());
-          ASSIGN_OR_RETURN(sent, device.Allocate(bytes));
-          RETURN_IF_ERROR(device.CopyToDevice(sent.data(), update.changes.data(), bytes));
-          RETURN_IF_ERROR(kernels::cuda::UpdateTable(
-              device,
-              {.table = update.table,
-               .changes = TensorView(sent.data(), DType::kI32, {std::ssize(update.changes), 2})}));
-          RETURN_IF_ERROR(device.Synchronize());
+          ASSIGN_OR_RETURN(const auto sent, EnqueueLoneUpdate(*backend, update));
+          RETURN_IF_ERROR(backend->Synchronize());
         }
-        RETURN_IF_ERROR(DeviceSampler::Enqueue(
+        RETURN_IF_ERROR(backend->Sample(
             {.logits = logits, .rows = rows, .drawn = drawn, .sampler = sampler.get()}));
         std::vector<absl::StatusOr<kernels::SampledRow>> results;
         sampler->Take(results);  // so that the next call may be enqueued

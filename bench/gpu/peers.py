@@ -23,6 +23,8 @@ import sys
 import tempfile
 import time
 
+from ledger import emit_to
+
 FLUSH_BYTES = 256 << 20  # read before each sample, as in the benchmark
 BLOCK_SIZE = 16          # of the compared cases; our own rows show how much other sizes differ
 
@@ -309,11 +311,7 @@ def main(arguments=None) -> int:
     begin = time.monotonic()
     environment = environment_with(options.libraries)
     with open(options.json, "a") as results:
-        def emit(line: dict):
-            print(json.dumps(line), file=results, flush=True)
-            print("  ".join(f"{key} {value:.4g}" if isinstance(value, float) else str(value)
-                            for key, value in line.items() if key != "type"), flush=True)
-
+        emit = emit_to(results)
         peers = make_peers(names, emit)
         if not peers:
             return 0

@@ -73,6 +73,16 @@ void SetModel(std::unique_ptr<engine::Model> model, engine::EngineParts& parts) 
                                           parts.limits, *parts.backend);
 }
 
+// Returns a model like TinyLlama()'s, whose layers still need RoPE or ALiBi.
+engine::ModelConfig TinyConfig(const HarnessOptions& options, const TinyLlamaShape& shape,
+                               std::string architecture) {
+  return {.architecture = std::move(architecture),
+          .vocab_size = shape.vocab_size,
+          .hidden_size = shape.hidden_size,
+          .max_position_embeddings = options.max_model_len,
+          .layers = LayersOf(shape, options.layer_patterns)};
+}
+
 engine::EngineParts FakeParts(const HarnessOptions& options, FakeModel** fake) {
   engine::EngineParts parts = PartsFor(
       options,
@@ -132,12 +142,8 @@ std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options
   weights.Scale("model.layers.1.self_attn.v_proj.weight", options.value_gain);
   weights.Scale("model.layers.1.self_attn.o_proj.weight", 1.0f / options.value_gain);
   if (options.weight_type != kernels::WeightType::kF32) weights.Quantize(options.weight_type);
-  engine::ModelConfig config = {.architecture = "llama",
-                                .vocab_size = shape.vocab_size,
-                                .hidden_size = shape.hidden_size,
-                                .max_position_embeddings = options.max_model_len,
-                                .layers = LayersOf(shape, options.layer_patterns),
-                                .alibi_bias_max = alibi_bias_max};
+  engine::ModelConfig config = TinyConfig(options, shape, "llama");
+  config.alibi_bias_max = alibi_bias_max;
   if (alibi_bias_max) {
     for (engine::LayerSpec& layer : config.layers) layer.attention.rope = -1;
   } else {
@@ -147,12 +153,8 @@ std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options
 }
 
 std::unique_ptr<EngineHarness> EngineHarness::TinyUneven(const HarnessOptions& options) {
-  engine::ModelConfig config = {.architecture = "llama",
-                                .vocab_size = kVocabSize,
-                                .hidden_size = kTinyShape.hidden_size,
-                                .max_position_embeddings = options.max_model_len,
-                                .layers = LayersOf(kTinyShape, options.layer_patterns),
-                                .ropes = {{.rope_dim = 24}}};
+  engine::ModelConfig config = TinyConfig(options, kTinyShape, "llama");
+  config.ropes = {{.rope_dim = 24}};
   engine::AttentionSpec &first = config.layers[0].attention, &second = config.layers[1].attention;
   first.set_head_dim(32);
   second.num_heads = 6;
@@ -166,12 +168,8 @@ std::unique_ptr<EngineHarness> EngineHarness::TinyUneven(const HarnessOptions& o
 std::unique_ptr<EngineHarness> EngineHarness::TinyMixture(const HarnessOptions& options) {
   TinyLlamaShape shape = kTinyShape;
   shape.head_dim = options.head_dim;
-  engine::ModelConfig config = {.architecture = "mixtral",
-                                .vocab_size = kVocabSize,
-                                .hidden_size = shape.hidden_size,
-                                .max_position_embeddings = options.max_model_len,
-                                .layers = LayersOf(shape, options.layer_patterns),
-                                .ropes = {{.rope_dim = shape.head_dim}}};
+  engine::ModelConfig config = TinyConfig(options, shape, "mixtral");
+  config.ropes = {{.rope_dim = shape.head_dim}};
   for (engine::LayerSpec& layer : config.layers) {
     layer.feed_forward.experts = {.count = 5, .per_token = 2};
   }
