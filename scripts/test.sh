@@ -148,9 +148,12 @@ if [ "$run" = all ] || [ "$run" = ci ]; then
   export TSAN_OPTIONS="suppressions=$PWD/tests/server/tsan.supp halt_on_error=1"
   # One clang build has ASan, UBSan, the thread-safety analysis, and the coverage instrumentation that guides the
   # fuzzers.
-  [ -z "$asan" ] || { stage build-asan build "$asan" $half && stage test-asan run_asan $half &&
-    stage run-fuzz fuzz_all "$asan" 10; }
-  [ -z "$tsan" ] || { stage build-tsan build "$tsan" thread_tests && stage test-tsan run_tsan; }
+  if [ -n "$asan" ]; then
+    stage build-asan build "$asan" $half && stage test-asan run_asan $half && stage run-fuzz fuzz_all "$asan" 10
+  fi
+  if [ -n "$tsan" ]; then
+    stage build-tsan build "$tsan" thread_tests && stage test-tsan run_tsan
+  fi
 fi
 
 exec python3 scripts/summarize_tests.py "$results"

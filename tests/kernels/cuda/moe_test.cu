@@ -85,9 +85,8 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
       // several tiles. In both cases, a product has several columns of thread blocks.
       {{.num_experts = 2, .hidden = 264, .intermediate = 24, .num_chosen = 1}, 70, 1},
       {{.num_experts = 3, .hidden = 16, .intermediate = 200, .num_chosen = 3}, 30},
-      // With 16-bit dtypes, tiles of 128 rows, the last with rows for one of its halves, and
-      // columns
-      // for a part of the second block.
+      // With 16-bit dtypes, tiles of 128 rows. The last has rows for one of its halves, and the
+      // second block has columns for a part.
       {{.num_experts = 2, .hidden = 264, .intermediate = 136, .num_chosen = 1}, 293, 1},
       // The sizes are not multiples of 8 elements.
       {{.num_experts = 3, .hidden = 44, .intermediate = 37, .num_chosen = 2}, 5},
