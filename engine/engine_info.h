@@ -32,6 +32,7 @@ struct EngineConfig {
   bool strict = false;            // refuses a model that a reference kernel would serve
   std::string cpu_isa = "auto";   // auto | portable | avx2 | avx512 | amx
   std::string cuda_attention = "auto";  // auto | mma | wgmma; kernels/backend_registry.h
+  std::string cuda_experts = "auto";    // the same
   bool cuda_shared_prefix = false;      // kernels/backend_registry.h
   bool cuda_fp8_products = false;       // kernels/backend_registry.h
   bool cuda_alibi_skip = false;         // the same; ignored for a model without ALiBi

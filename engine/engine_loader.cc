@@ -286,6 +286,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                    kernels::CreateBackend({.name = config.backend,
                                            .cpu_isa = config.cpu_isa,
                                            .cuda_attention = config.cuda_attention,
+                                           .cuda_experts = config.cuda_experts,
                                            .cuda_shared_prefix = config.cuda_shared_prefix,
                                            .cuda_fp8_products = config.cuda_fp8_products,
                                            .cuda_alibi_skip = SkipsUnderAlibi(config, model),

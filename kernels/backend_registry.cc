@@ -37,8 +37,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBest(const BackendOptions& option
     return cuda;
   }
   // A flag that only CUDA has shows that a GPU is wanted.
-  const bool is_wanted = options.cuda_attention != "auto" || options.cuda_shared_prefix ||
-                         options.cuda_fp8_products || options.cuda_alibi_skip;
+  const bool is_wanted = options.cuda_attention != "auto" || options.cuda_experts != "auto" ||
+                         options.cuda_shared_prefix || options.cuda_fp8_products ||
+                         options.cuda_alibi_skip;
   if (is_wanted && absl::IsInvalidArgument(cuda.status())) return cuda.status();
   // Most hosts without a GPU do not have the module either.
   const LogLevel level = absl::IsNotFound(cuda.status()) ? LogLevel::kDebug : LogLevel::kInfo;

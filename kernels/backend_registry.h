@@ -24,6 +24,8 @@ struct BackendOptions {
   // The kernel of attention for chunks of prompts on CUDA: auto | mma | wgmma. auto: mma, until a
   // GPU has run wgmma. wgmma needs a GPU of compute capability 9.0.
   std::string cuda_attention = "auto";
+  // The kernel of the experts of many tokens on CUDA, in the same way.
+  std::string cuda_experts = "auto";
   // true: on CUDA, decodes that share many keys read them once (kernels/cuda/shared_units.h).
   bool cuda_shared_prefix = false;
   // true: on CUDA, products with weights in e4m3 round the activations to e4m3, too

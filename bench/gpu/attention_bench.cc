@@ -28,7 +28,7 @@ using kernels::PagedAttentionArgs;
 using kernels::TensorView;
 using kernels::cuda::CudaAttentionPlan;
 using kernels::cuda::Device;
-using kernels::cuda::PrefillAttention;
+using kernels::cuda::MatrixInstruction;
 
 namespace {
 
@@ -67,7 +67,7 @@ class PreparedAttention {
   static absl::StatusOr<std::unique_ptr<PreparedAttention>> Create(Device& device,
                                                                    const AttentionCase& c,
                                                                    void* cache) {
-    if (c.wgmma && !kernels::cuda::PagedAttentionOp::Check(device, PrefillAttention::kWgmma).ok()) {
+    if (c.wgmma && !HasInstruction(device.info(), MatrixInstruction::kWgmma)) {
       return absl::FailedPreconditionError("wgmma needs compute capability 9.0");
     }
     std::unique_ptr<PreparedAttention> prepared(new PreparedAttention(device, c));
@@ -92,7 +92,7 @@ class PreparedAttention {
         c_(c),
         apart_(device),
         op_(c.apart ? apart_ : device, {.shares_keys = c.together, .skips_far_keys = c.skips},
-            c.wgmma ? PrefillAttention::kWgmma : PrefillAttention::kMma) {}
+            c.wgmma ? MatrixInstruction::kWgmma : MatrixInstruction::kMma) {}
 
   absl::Status Prepare(void* cache);
   absl::Status Plan();

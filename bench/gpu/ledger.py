@@ -51,6 +51,7 @@ KERNELS = {
     "weight_product": Kernel(("kernels/cuda/weight_product.cu",), ("packed_gemm",)),
     "fp8_product": Kernel(("kernels/cuda/fp8_product.cu",), ("fp8_product",)),
     "fixed_rows_gemm": Kernel(("kernels/cuda/fixed_rows_gemm.cc",), ("fixed_rows_gemm",)),
+    "wgmma_grouped_gemm": Kernel(("kernels/cuda/wgmma_grouped_gemm.cu", "kernels/cuda/expert_product.cu"), ("moe",)),
     "moe": Kernel(("kernels/cuda/moe.cu", "kernels/cuda/expert_product.cu", "kernels/ops/moe.cc"), ("moe",)),
     "CudaBackend": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in
                                 ("cuda_backend", "cuda_weight_layout", "device_sampler", "fp8_weight", "pack_weight",

@@ -50,6 +50,10 @@ class Arena {
  public:
   // `device` must outlive the arena.
   explicit Arena(kernels::cuda::Device& device) : device_(device) {}
+  // Waits for the device: no case may have, if the filter leaves out all of them.
+  ~Arena() { (void)device_.Synchronize(); }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
 
   // Returns a tensor of random numbers.
   kernels::TensorView Random(kernels::DType dtype, std::initializer_list<int64_t> shape,

@@ -12,9 +12,11 @@
 #include "bench/gpu/op_variants.h"
 #include "bench/gpu/ops_bench.h"
 #include "kernels/cuda/fp8_weight.h"
+#include "kernels/cuda/matrix_instruction.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/packed_choice.h"
+#include "kernels/cuda/wgmma_grouped_gemm.h"
 
 namespace quire::bench {
 
@@ -28,6 +30,7 @@ using kernels::WeightType;
 using kernels::cuda::CudaWeight;
 using kernels::cuda::Device;
 using kernels::cuda::GemmScales;
+using kernels::cuda::MatrixInstruction;
 
 namespace {
 
@@ -161,13 +164,23 @@ void AddMixture(Device& device, const MixtureShape& mixture, const std::vector<i
     const bool expanded = packed && tokens * mixture.num_chosen >= 128 * mixture.num_experts;
     const double bytes =
         static_cast<double>(up->bytes() + down->bytes()) + (expanded ? 2.0 * 2.0 * weights : 0.0);
-    variants.Add(
-        absl::StrCat("moe ", mixture.name, " ", base::ToAbsl(weight_type), " M=", tokens),
-        {.bytes = bytes * share,
-         .flops = 2.0 * static_cast<double>(tokens) * chosen * weights / experts},
-        [=, &device] { return kernels::cuda::Moe(device, args, *scratch); },
-        MixtureExpectation(expanded || !packed ? 1 : tokens,
-                           tokens * mixture.num_chosen / mixture.num_experts));
+    const int64_t rows_of_expert = tokens * mixture.num_chosen / mixture.num_experts;
+    for (const auto instruction : {MatrixInstruction::kMma, MatrixInstruction::kWgmma}) {
+      const bool wgmma = instruction == MatrixInstruction::kWgmma;
+      if (wgmma && (!HasInstruction(device.info(), instruction) || (packed && !expanded) ||
+                    rows_of_expert < kernels::cuda::kLeastWgmmaRows)) {
+        continue;
+      }
+      variants.Add(
+          absl::StrCat("moe ", mixture.name, " ", base::ToAbsl(weight_type), " M=", tokens,
+                       wgmma ? " wgmma" : ""),
+          {.bytes = bytes * share,
+           .flops = 2.0 * static_cast<double>(tokens) * chosen * weights / experts},
+          [=, &device] {
+            return kernels::cuda::Moe(device, args, *scratch, GemmRows::kAny, instruction);
+          },
+          MixtureExpectation(expanded || !packed ? 1 : tokens, rows_of_expert, wgmma));
+    }
   }
 }
 

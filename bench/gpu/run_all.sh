@@ -58,7 +58,7 @@ declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [s
 most_of_a_test=40  # seconds, so that one which hangs leaves time for the others
 
 conformance_tests=(cuda_primitives_test cuda_hopper_primitives_test cuda_tile_product_test cuda_device_test)
-# The test cases for compute-sanitizer, which are small. The Hopper primitives and prefill_attention have no
+# The test cases for compute-sanitizer, which are small. The Hopper primitives and the kernels on wgmma have no
 # racecheck, because racecheck does not follow TMA.
 sanitizer_cases=(
   "memcheck cuda_primitives_test *" "racecheck cuda_primitives_test *" "synccheck cuda_primitives_test *"
@@ -74,6 +74,7 @@ sanitizer_cases=(
   "memcheck cuda_step_ops_test Orders/*/0" "racecheck cuda_step_ops_test Orders/*/0"
   "memcheck cuda_attention_reference_test *AgreesWithDoubles*"
   "memcheck cuda_moe_test Orders/*ManyChoices*/0" "racecheck cuda_moe_test Orders/CudaMoeTest.ManyChoices*/0"
+  "memcheck cuda_moe_test Orders/CudaMoeTest.Wgmma*/0" "synccheck cuda_moe_test Orders/CudaMoeTest.Wgmma*/0"
   "memcheck cuda_device_sampler_test *DrawsAndWeighs*" "racecheck cuda_device_sampler_test *DrawsAndWeighs*"
   "memcheck cuda_plan_decodes_test *ThePlansOfTheHost*" "memcheck cuda_fp8_product_test Orders/QuantizeTokens*/0"
   "memcheck cuda_packed_gemm_test Orders/*Stacked*/0" "racecheck cuda_packed_gemm_test Orders/*Stacked*/0")
@@ -83,6 +84,7 @@ ncu_cases=(
   "Fp8AttnKernel decode decode 64x8192 32/8 d128 bs16 fp8"
   "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16"
   "PrefillAttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16 wgmma"
+  "WgmmaGroupedGemmKernel linear moe mixtral 8/2 BF16 M=8192 wgmma"
   "PackedGemmKernel linear linear Q4_K M=1 N=4096 K=14336"
   "PackedBatchGemmKernel linear linear Q4_K M=64 N=4096 K=14336")
 

@@ -27,7 +27,8 @@ namespace {
 
 std::string NumericsOf(const CudaBackendOptions& options) {
   return absl::StrCat("cuda-4", options.deterministic ? "-deterministic" : "",
-                      options.prefill_attention == PrefillAttention::kWgmma ? "-wgmma" : "",
+                      options.prefill_attention == MatrixInstruction::kWgmma ? "-wgmma" : "",
+                      options.expert_products == MatrixInstruction::kWgmma ? "-experts" : "",
                       options.shared_prefix_bytes > 0 ? "-prefix" : "",
                       options.fp8_products ? "-fp8" : "", options.skips_far_keys ? "-skip" : "");
 }
@@ -60,6 +61,7 @@ class CudaBackend final : public Backend {
         records_(options.records),
         fp8_products_(options.fp8_products),
         gemm_rows_(options.deterministic ? GemmRows::kFixed : GemmRows::kAny),
+        expert_products_(options.expert_products),
         most_scratch_bytes_(options.most_scratch_bytes),
         linear_scratch_(std::move(linear_scratch)),
         upload_(*device_),
@@ -149,7 +151,7 @@ class CudaBackend final : public Backend {
   }
   absl::Status Moe(const MoeArgs& args) override {
     if (rehearses_) RETURN_IF_ERROR(EnlargeScratch(MoeScratchBytes(args, gemm_rows_)));
-    return cuda::Moe(*device_, args, linear_scratch_, gemm_rows_);
+    return cuda::Moe(*device_, args, linear_scratch_, gemm_rows_, expert_products_);
   }
   absl::Status QkvPost(const QkvPostArgs& args) override { return cuda::QkvPost(*device_, args); }
   absl::Status PagedAttention(const PagedAttentionArgs& args) override;
@@ -202,6 +204,7 @@ class CudaBackend final : public Backend {
   const bool records_;
   const bool fp8_products_;
   const GemmRows gemm_rows_;
+  const MatrixInstruction expert_products_;
   const int64_t most_scratch_bytes_;
 
   // Only the step thread uses these members.
@@ -348,12 +351,41 @@ absl::Status CheckFp8Products(const CudaBackendOptions& options, const DeviceInf
   return absl::OkStatus();
 }
 
+// `flag` is the option that chooses the instruction.
+absl::StatusOr<MatrixInstruction> InstructionNamed(std::string_view flag, std::string_view name) {
+  if (name == "auto" || name == "mma") return MatrixInstruction::kMma;
+  if (name == "wgmma") return MatrixInstruction::kWgmma;
+  return WantGot(flag, "auto|mma|wgmma", name);
+}
+
+absl::Status CheckInstruction(std::string_view flag, MatrixInstruction instruction,
+                              const CudaBackendOptions& options, const DeviceInfo& device) {
+  if (options.deterministic && instruction == MatrixInstruction::kWgmma) {
+    return WantGot(flag, "auto or mma with deterministic", "wgmma");
+  }
+  if (HasInstruction(device, instruction)) return absl::OkStatus();
+  return WantGot(flag, "mma, or compute capability 9.0",
+                 absl::StrCat("wgmma on ", device.compute_capability / 10, ".",
+                              device.compute_capability % 10));
+}
+
 }  // namespace
 
-absl::StatusOr<PrefillAttention> PrefillAttentionNamed(std::string_view name) {
-  if (name == "auto" || name == "mma") return PrefillAttention::kMma;
-  if (name == "wgmma") return PrefillAttention::kWgmma;
-  return WantGot("cuda_attention", "auto|mma|wgmma", name);
+absl::StatusOr<CudaBackendOptions> OptionsInUse(const BackendOptions& options,
+                                                const DeviceInfo& device) {
+  ASSIGN_OR_RETURN(const MatrixInstruction attention,
+                   InstructionNamed("cuda_attention", options.cuda_attention));
+  ASSIGN_OR_RETURN(const MatrixInstruction experts,
+                   InstructionNamed("cuda_experts", options.cuda_experts));
+  return CudaBackendOptions{
+      .activation_dtype = options.activation_dtype,
+      .most_scratch_bytes = MostScratchBytes(device),
+      .deterministic = options.deterministic,
+      .prefill_attention = attention,
+      .expert_products = experts,
+      .shared_prefix_bytes = options.cuda_shared_prefix ? kWorthwhileSharedBytes : 0,
+      .fp8_products = options.cuda_fp8_products,
+      .skips_far_keys = options.cuda_alibi_skip};
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Device> device,
@@ -368,9 +400,10 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Devic
                    absl::StrCat(device->info().compute_capability / 10, ".",
                                 device->info().compute_capability % 10));
   }
-  if (options.deterministic && options.prefill_attention == PrefillAttention::kWgmma) {
-    return WantGot("cuda_attention", "auto or mma with deterministic", "wgmma");
-  }
+  RETURN_IF_ERROR(
+      CheckInstruction("cuda_attention", options.prefill_attention, options, device->info()));
+  RETURN_IF_ERROR(
+      CheckInstruction("cuda_experts", options.expert_products, options, device->info()));
   if (options.deterministic && options.shared_prefix_bytes > 0) {
     return WantGot("cuda_shared_prefix", "false with deterministic", "true");
   }
@@ -378,7 +411,6 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Devic
   if (options.deterministic && options.skips_far_keys) {
     return WantGot("cuda_alibi_skip", "false with deterministic", "true");
   }
-  RETURN_IF_ERROR(PagedAttentionOp::Check(*device, options.prefill_attention));
   auto counted = std::make_unique<CountedDevice>(std::move(device));
   ASSIGN_OR_RETURN(DeviceBuffer scratch, counted->Allocate(options.linear_scratch_bytes));
   return std::make_unique<CudaBackend>(std::move(counted), options, std::move(scratch));

@@ -7,7 +7,7 @@
 // and a kernel exists for their head_dim, the pattern and the block_size; the ALiBi bias is not
 // rounded. Otherwise the plain kernel (AttentionReference) runs.
 // CudaBackendOptions::prefill_attention chooses between two kernels for chunks of prompts on tensor
-// cores.
+// cores, and expert_products between two for the experts of many tokens.
 //
 // With f16 or bf16 activations, PrepareWeight keeps quantised weights packed (packed_weight.h).
 // PrepareMoeWeight does so if all parts have one type and whole pairs of groups (CanPackExperts).
@@ -18,13 +18,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 
 #include "kernels/backend.h"
+#include "kernels/backend_registry.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/prefill_choice.h"
+#include "kernels/cuda/matrix_instruction.h"
 
 namespace quire::kernels::cuda {
 
@@ -44,8 +44,9 @@ struct CudaBackendOptions {
   // prompt: attention is cut at fixed positions (attention_plan.h), and products have a fixed
   // number of rows (fixed_rows_gemm.h). Not with kWgmma.
   bool deterministic = false;
-  // kWgmma is not the default, because no GPU has run it yet.
-  PrefillAttention prefill_attention = PrefillAttention::kMma;
+  // kWgmma is not the default of either, because no GPU has run it yet.
+  MatrixInstruction prefill_attention = MatrixInstruction::kMma;
+  MatrixInstruction expert_products = MatrixInstruction::kMma;
   // Decodes read keys that they share once (shared_units.h) in steps in which a layer reads at
   // least this many bytes less. 0: never, because no GPU has run it yet. Not with `deterministic`.
   int64_t shared_prefix_bytes = 0;
@@ -68,8 +69,9 @@ inline constexpr int64_t kWorthwhileSharedBytes = int64_t{8} << 20;
 // 141 GB, that is enough for the 8192 tokens of an 8B model's step, packed or not.
 inline int64_t MostScratchBytes(const DeviceInfo& device) { return device.memory_bytes / 64; }
 
-// Returns the kernel of chunks of prompts that BackendOptions::cuda_attention names.
-absl::StatusOr<PrefillAttention> PrefillAttentionNamed(std::string_view name);
+// Returns the options for a device in use, or InvalidArgument for a name that is not one.
+absl::StatusOr<CudaBackendOptions> OptionsInUse(const BackendOptions& options,
+                                                const DeviceInfo& device);
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Device> device,
                                                            const CudaBackendOptions& options = {});

@@ -14,17 +14,8 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> device, CudaDevice::Create(options.device_ordinal));
-  ASSIGN_OR_RETURN(const PrefillAttention attention, PrefillAttentionNamed(options.cuda_attention));
-  const int64_t most_scratch_bytes = MostScratchBytes(device->info());
-  return CreateCudaBackend(
-      std::move(device),
-      {.activation_dtype = options.activation_dtype,
-       .most_scratch_bytes = most_scratch_bytes,
-       .deterministic = options.deterministic,
-       .prefill_attention = attention,
-       .shared_prefix_bytes = options.cuda_shared_prefix ? kWorthwhileSharedBytes : 0,
-       .fp8_products = options.cuda_fp8_products,
-       .skips_far_keys = options.cuda_alibi_skip});
+  ASSIGN_OR_RETURN(const CudaBackendOptions of_backend, OptionsInUse(options, device->info()));
+  return CreateCudaBackend(std::move(device), of_backend);
 }
 
 }  // namespace

@@ -7,16 +7,10 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed_grouped_gemm.cuh"
 #include "kernels/cuda/packed_launch.h"
+#include "kernels/cuda/wgmma_grouped_gemm.h"
 
 namespace quire::kernels::cuda {
 namespace {
-
-// Returns the most tiles of `tile_rows` rows that groups can have. A group has at most one tile
-// that is not full.
-unsigned MostTiles(const GroupedGemmParams& params, int64_t num_rows, int64_t tile_rows) {
-  return static_cast<unsigned>(
-      std::min(num_rows, num_rows / tile_rows + int64_t{params.num_groups}));
-}
 
 unsigned Blocks(int64_t cols, int64_t cols_per_block) {
   return static_cast<unsigned>(base::CeilDiv(cols, cols_per_block));
@@ -31,7 +25,7 @@ template <typename T, typename Shape, bool kGated>
 absl::Status LaunchTiles(Device& device, const GroupedGemmParams& params, int64_t num_rows) {
   return Launch(device,
                 {.grid = {Blocks(params.cols, Shape::Cols(kGated)),
-                          MostTiles(params, num_rows, Shape::kRows)},
+                          static_cast<unsigned>(MostGroupTiles(params, num_rows, Shape::kRows))},
                  .block = {Shape::kThreads},
                  .shared_bytes = Shape::kSharedBytes},
                 &GroupedGemmKernel<T, Shape::kRowTiles, Shape::kWarpWeightRows, kGated>, params);
@@ -40,7 +34,11 @@ absl::Status LaunchTiles(Device& device, const GroupedGemmParams& params, int64_
 // Groups have `rows_of_group` rows on average, more than 16.
 template <typename T, bool kGated>
 absl::Status LaunchManyRows(Device& device, const GroupedGemmParams& params, int64_t num_rows,
-                            int64_t rows_of_group) {
+                            int64_t rows_of_group, MatrixInstruction instruction) {
+  if (instruction == MatrixInstruction::kWgmma && rows_of_group >= kLeastWgmmaRows &&
+      SuitsWgmma(params)) {
+    return WgmmaGroupedGemm<T, kGated>(device, params, num_rows);
+  }
   if (rows_of_group < LargeTile::kRows) {
     return LaunchTiles<T, MediumTile, kGated>(device, params, num_rows);
   }
@@ -50,14 +48,16 @@ absl::Status LaunchManyRows(Device& device, const GroupedGemmParams& params, int
 }
 
 template <typename T, bool kGated>
-absl::Status GroupedGemm(Device& device, const GroupedGemmParams& params, int64_t num_rows) {
+absl::Status GroupedGemm(Device& device, const GroupedGemmParams& params, int64_t num_rows,
+                         MatrixInstruction instruction) {
   if constexpr (sizeof(T) == 2) {
     const bool vectors = reinterpret_cast<uintptr_t>(params.input) % 16 == 0;
     if (params.depth % 8 == 0 && vectors) {
       if (num_rows <= int64_t{SmallTile::kRows} * params.num_groups) {
         return LaunchTiles<T, SmallTile, kGated>(device, params, num_rows);
       }
-      return LaunchManyRows<T, kGated>(device, params, num_rows, num_rows / params.num_groups);
+      return LaunchManyRows<T, kGated>(device, params, num_rows, num_rows / params.num_groups,
+                                       instruction);
     }
   }
   return Launch(device,
@@ -71,7 +71,7 @@ absl::Status LaunchPacked(Device& device, const GroupedGemmParams& params, int64
   using Shape = PackedGemmShape<kType, kTokenTiles>;
   return Launch(device,
                 {.grid = {Blocks(params.cols, Shape::kRows / (kGated ? 2 : 1)),
-                          MostTiles(params, num_rows, Shape::kTokens)},
+                          static_cast<unsigned>(MostGroupTiles(params, num_rows, Shape::kTokens))},
                  .block = {Shape::kThreads},
                  .shared_bytes = Shape::kSharedBytes},
                 &PackedGroupedGemmKernel<T, kType, kTokenTiles, kGated>, params);
@@ -103,11 +103,11 @@ int64_t ColsThatFit(const GroupedGemmParams& params, bool gated, const ProductSc
 template <typename T, bool kGated>
 absl::Status ExpandedProduct(Device& device, DType dtype, WeightType type,
                              const GroupedGemmParams& all, int64_t num_rows,
-                             const ProductScratch& scratch) {
+                             const ProductScratch& scratch, MatrixInstruction instruction) {
   constexpr int64_t kMatrices = kGated ? 2 : 1;
   const int64_t fit = ColsThatFit(all, kGated, scratch);
   const int64_t experts_at_once = std::clamp<int64_t>(fit / all.cols, 1, all.num_groups);
-  constexpr int64_t kTileCols = MediumTile::Cols(kGated);
+  constexpr int64_t kTileCols = WideTile::Cols(kGated);
   const int64_t step = fit < kTileCols ? kGroupRows : kTileCols;
   const int64_t cols_at_once = std::min(all.cols, fit / step * step);
   GroupedGemmParams params = all;
@@ -131,8 +131,8 @@ absl::Status ExpandedProduct(Device& device, DType dtype, WeightType type,
       }
       params.out = static_cast<char*>(all.out) + col * (kGated ? sizeof(T) : sizeof(float));
       if (all.bias != nullptr) params.bias = all.bias + expert * kMatrices * all.cols + col;
-      RETURN_IF_ERROR(
-          (LaunchManyRows<T, kGated>(device, params, num_rows, num_rows / all.num_groups)));
+      RETURN_IF_ERROR((LaunchManyRows<T, kGated>(device, params, num_rows,
+                                                 num_rows / all.num_groups, instruction)));
     }
   }
   return absl::OkStatus();
@@ -141,7 +141,8 @@ absl::Status ExpandedProduct(Device& device, DType dtype, WeightType type,
 }  // namespace
 
 absl::Status ExpertProduct(Device& device, const CudaWeight& weight, GroupedGemmParams params,
-                           int64_t num_rows, bool gated, const ProductScratch& scratch) {
+                           int64_t num_rows, bool gated, const ProductScratch& scratch,
+                           MatrixInstruction instruction) {
   const CudaWeightPart& part = weight.parts()[0];
   params.weight = weight.DataOf(part);
   params.out_cols = params.cols;
@@ -154,9 +155,9 @@ absl::Status ExpertProduct(Device& device, const CudaWeight& weight, GroupedGemm
       constexpr WeightType kType = decltype(constant)::value;
       if (expands) {
         return gated ? ExpandedProduct<T, true>(device, weight.dtype(), kType, params, num_rows,
-                                                scratch)
+                                                scratch, instruction)
                      : ExpandedProduct<T, false>(device, weight.dtype(), kType, params, num_rows,
-                                                 scratch);
+                                                 scratch, instruction);
       }
       return gated ? PackedGroupedGemm<T, kType, true>(device, params, num_rows)
                    : PackedGroupedGemm<T, kType, false>(device, params, num_rows);
@@ -164,8 +165,8 @@ absl::Status ExpertProduct(Device& device, const CudaWeight& weight, GroupedGemm
   }
   return WithElementType(weight.dtype(), [&](auto element) {
     using T = decltype(element);
-    return gated ? GroupedGemm<T, true>(device, params, num_rows)
-                 : GroupedGemm<T, false>(device, params, num_rows);
+    return gated ? GroupedGemm<T, true>(device, params, num_rows, instruction)
+                 : GroupedGemm<T, false>(device, params, num_rows, instruction);
   });
 }
 

@@ -8,11 +8,11 @@
 
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/grouped_gemm_params.h"
+#include "kernels/cuda/matrix_instruction.h"
 #include "kernels/cuda/weight_product.h"
 
 namespace quire::kernels::cuda {
-
-struct GroupedGemmParams;
 
 // Enqueues the products of `num_rows` rows, gated or not. The weight decides `params.weight` and
 // the dtype, and `params.out_cols` is that of `params.cols`, so these are not read. A weight has
@@ -25,7 +25,11 @@ struct GroupedGemmParams;
 // taken, if the groups had equally many rows. If `scratch` is too small for 16 columns of an
 // expert, or `scratch.rows` is GemmRows::kFixed, matrices are not expanded: a row then has the same
 // bits beside any others.
+//
+// With kWgmma, matrices in 16 bits and expanded ones are multiplied by wgmma where groups have
+// kLeastWgmmaRows (wgmma_grouped_gemm.h) on average. Not with GemmRows::kFixed.
 absl::Status ExpertProduct(Device& device, const CudaWeight& weight, GroupedGemmParams params,
-                           int64_t num_rows, bool gated, const ProductScratch& scratch);
+                           int64_t num_rows, bool gated, const ProductScratch& scratch,
+                           MatrixInstruction instruction = MatrixInstruction::kMma);
 
 }  // namespace quire::kernels::cuda

@@ -12,39 +12,18 @@
 // stages of shared memory. A block (GroupedGemmShape) multiplies
 //   16, 64 or 128 rows by 128 rows of the weight, or
 //   128 rows by 256 rows of the weight, where it may have 144 KiB of shared memory.
-// The larger a tile, the fewer bytes it reads from L2 for a product. GroupedGemmPlainKernel is for
-// float32, and for rows that are not a multiple of 16 bytes or not aligned to 16 bytes.
+// The larger a tile, the fewer bytes it reads from L2 for a product. WgmmaGroupedGemmKernel has the
+// largest (wgmma_grouped_gemm.cuh). GroupedGemmPlainKernel is for float32, and for rows that are
+// not a multiple of 16 bytes or not aligned to 16 bytes.
 //
 // A row of `out` depends only on its row of `input` and on the weight. GroupedGemmKernel sums along
 // the depth, 16 elements at a time, for every tile size.
 
-#include "kernels/activation.h"
+#include "kernels/cuda/grouped_gemm_params.h"
 #include "kernels/cuda/linear_epilogue.cuh"
 #include "kernels/cuda/primitives.cuh"
 
 namespace quire::kernels::cuda {
-
-struct GroupedGemmParams {
-  // [rows, out_cols], of which the first `cols` columns are written. If gated, the dtype is that of
-  // `input`, else float32.
-  void* out;
-  const void* input;  // [rows / rows_per_input, depth], or [rows, depth] without `choices`
-  // [num_groups, cols, depth]. If gated, [num_groups, 2, cols, depth]: gate, then up.
-  const void* weight;
-  // [num_groups, out_cols], or if gated [num_groups, 2, out_cols]; null: none
-  const float* bias;
-  const int32_t* starts;  // [num_groups + 1]: each group's first row
-  // [rows]. Row `row` of `out` uses input row choices[row] / rows_per_input. If null, it uses input
-  // row `row`.
-  const int32_t* choices;
-  // [rows], or null. The input of row `row` is multiplied by input_weights[choices[row]]. Used only
-  // by gated kernels, and only with `choices`.
-  const float* input_weights;
-  int32_t num_groups, rows_per_input;
-  int64_t cols, out_cols, depth;
-  Activation activation;   // must be gated; only gated kernels use it
-  float activation_limit;  // of kClampedSiluMul
-};
 
 // A tile of `kRowTileCount` * 16 rows and the rows of the weight of four warps, kWarpWeightRows
 // each. A warp multiplies up to 64 rows, so 128 rows have eight warps.
@@ -66,9 +45,6 @@ struct GroupedGemmShape {
   // Returns the number of output columns that a block computes.
   static constexpr int Cols(bool gated) { return gated ? kWeightRows / 2 : kWeightRows; }
 };
-// The blocks that run at once compute many columns of this many tiles of rows, so that L2 holds
-// what they read: if one tile of rows followed another, each would read the whole weight from
-// memory.
 inline constexpr unsigned kGemmTilesAtOnce = 8;
 
 // A tile of rows: its group, its first row, and the end of the group's rows. A group of -1 means
@@ -110,33 +86,71 @@ __device__ __forceinline__ GroupTile FindGroupTile(const int32_t* starts, int32_
   return {-1, 0, 0};
 }
 
+// Returns the number of tiles of FindGroupTile. All lanes of a warp must call this together.
+__device__ __forceinline__ int32_t CountGroupTiles(const int32_t* starts, int32_t num_groups,
+                                                   int32_t rows) {
+  int32_t tiles = 0;
+  for (int32_t group = static_cast<int32_t>(threadIdx.x) % 32; group < num_groups; group += 32) {
+    tiles += (starts[group + 1] - starts[group] + rows - 1) / rows;
+  }
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) tiles += __shfl_xor_sync(0xffffffffu, tiles, mask);
+  return tiles;
+}
+
+// The tile of rows and the block of columns of the `block`-th product, of `num_tiles` *
+// `num_col_blocks`. Products that run at once have many blocks of columns of kGemmTilesAtOnce tiles
+// of rows, so that L2 holds what they read: if one tile of rows followed another, each would read
+// the whole weight from memory.
+struct ProductPlace {
+  __device__ __forceinline__ ProductPlace(unsigned block, unsigned num_tiles,
+                                          unsigned num_col_blocks) {
+    const unsigned first = block / (kGemmTilesAtOnce * num_col_blocks) * kGemmTilesAtOnce;
+    const unsigned count = std::min(unsigned{kGemmTilesAtOnce}, num_tiles - first);
+    const unsigned within = block - first * num_col_blocks;
+    tile = static_cast<int32_t>(first + within % count);
+    col_block = static_cast<int32_t>(within / count);
+  }
+
+  int32_t tile, col_block;
+};
+
 // Returns the factor of the input of `row`.
 __device__ __forceinline__ float InputWeight(const GroupedGemmParams& p, int32_t row) {
   return p.input_weights == nullptr ? 1.0f : p.input_weights[p.choices[row]];
 }
 
-// Stores a column of a row of `group`, from its products: that of a matrix, or those of the gate
-// and of up.
-__device__ __forceinline__ void StoreProduct(const GroupedGemmParams& p, int32_t group, int32_t row,
-                                             int64_t col, float value) {
-  if (p.bias != nullptr) value += p.bias[group * p.out_cols + col];
-  static_cast<float*>(p.out)[row * p.out_cols + col] = value;
+// Returns a column of a row of `group`, from its products: that of a matrix, or those of the gate
+// and of up, whose input has a factor.
+__device__ __forceinline__ float FinishProduct(const GroupedGemmParams& p, int32_t group,
+                                               int64_t col, float value) {
+  return p.bias == nullptr ? value : value + p.bias[group * p.out_cols + col];
 }
-template <typename T>
-__device__ __forceinline__ void StoreGated(const GroupedGemmParams& p, int32_t group, int32_t row,
-                                           int64_t col, float gate, float up) {
-  gate *= InputWeight(p, row);
-  up *= InputWeight(p, row);
+__device__ __forceinline__ float FinishGated(const GroupedGemmParams& p, int32_t group, int64_t col,
+                                             float input_weight, float gate, float up) {
+  gate *= input_weight;
+  up *= input_weight;
   if (p.bias != nullptr) {
     const int64_t bias_at = group * 2 * p.out_cols + col;
     gate += p.bias[bias_at];
     up += p.bias[bias_at + p.out_cols];
   }
-  static_cast<T*>(p.out)[row * p.out_cols + col] =
-      FromFloat<T>(ActivateGated(p.activation, p.activation_limit, gate, up));
+  return ActivateGated(p.activation, p.activation_limit, gate, up);
 }
 
-// Grid: [blocks of columns, tiles of rows], in the order of kGemmTilesAtOnce.
+// Stores what FinishProduct and FinishGated return.
+__device__ __forceinline__ void StoreProduct(const GroupedGemmParams& p, int32_t group, int32_t row,
+                                             int64_t col, float value) {
+  static_cast<float*>(p.out)[row * p.out_cols + col] = FinishProduct(p, group, col, value);
+}
+template <typename T>
+__device__ __forceinline__ void StoreGated(const GroupedGemmParams& p, int32_t group, int32_t row,
+                                           int64_t col, float gate, float up) {
+  static_cast<T*>(p.out)[row * p.out_cols + col] =
+      FromFloat<T>(FinishGated(p, group, col, InputWeight(p, row), gate, up));
+}
+
+// Grid: [blocks of columns, tiles of rows], in the order of ProductPlace.
 template <typename T, int kRowTiles, int kWarpWeightRows, bool kGated>
 __global__ void __launch_bounds__(GroupedGemmShape<kRowTiles, kWarpWeightRows>::kThreads)
     GroupedGemmKernel(const __grid_constant__ GroupedGemmParams p) {
@@ -148,14 +162,10 @@ __global__ void __launch_bounds__(GroupedGemmShape<kRowTiles, kWarpWeightRows>::
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32, warp = thread / 32 % 4;
   const int first_row = thread / 128 * 16 * Shape::kWarpRowTiles;  // of the warp, in the tile
-  const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
-  const unsigned first_tile = block / (kGemmTilesAtOnce * gridDim.x) * kGemmTilesAtOnce;
-  const unsigned num_tiles = std::min(unsigned{kGemmTilesAtOnce}, gridDim.y - first_tile);
-  const unsigned in_tiles = block - first_tile * gridDim.x;
-  const GroupTile tile = FindGroupTile(p.starts, p.num_groups, kRows,
-                                       static_cast<int32_t>(first_tile + in_tiles % num_tiles));
+  const ProductPlace place(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
+  const GroupTile tile = FindGroupTile(p.starts, p.num_groups, kRows, place.tile);
   if (tile.group < 0) return;
-  const int64_t first_col = int64_t{in_tiles / num_tiles} * Shape::Cols(kGated);
+  const int64_t first_col = int64_t{place.col_block} * Shape::Cols(kGated);
 
   const T* const input = static_cast<const T*>(p.input);
   const T* const weight =

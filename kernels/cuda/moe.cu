@@ -5,7 +5,7 @@
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/cuda_weight_layout.h"
 #include "kernels/cuda/expert_product.h"
-#include "kernels/cuda/grouped_gemm.cuh"
+#include "kernels/cuda/grouped_gemm_params.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/moe_routing.cuh"
@@ -94,7 +94,7 @@ int64_t TokensAtOnce(const MoeArgs& args, GemmRows gemm_rows, int64_t scratch_by
 }
 
 absl::Status Products(Device& device, const MoeArgs& args, const MoeScratch& scratch,
-                      TensorView input) {
+                      TensorView input, MatrixInstruction instruction) {
   const int64_t choices = input.dim(0) * args.num_experts_per_token;
   GroupedGemmParams params = {.out = scratch.inner,
                               .input = input.raw(),
@@ -109,8 +109,8 @@ absl::Status Products(Device& device, const MoeArgs& args, const MoeScratch& scr
                               .activation = args.activation,
                               .activation_limit = args.activation_limit};
   const auto& up = static_cast<const CudaWeight&>(*args.up);
-  RETURN_IF_ERROR(
-      ExpertProduct(device, up, params, choices, /*gated=*/true, scratch.experts_expanded));
+  RETURN_IF_ERROR(ExpertProduct(device, up, params, choices, /*gated=*/true,
+                                scratch.experts_expanded, instruction));
   params.out = scratch.y;
   params.input = scratch.inner;
   params.bias = args.down_bias.data<float>();
@@ -118,7 +118,8 @@ absl::Status Products(Device& device, const MoeArgs& args, const MoeScratch& scr
   params.input_weights = nullptr;
   std::swap(params.cols, params.depth);
   const auto& down = static_cast<const CudaWeight&>(*args.down);
-  return ExpertProduct(device, down, params, choices, /*gated=*/false, scratch.experts_expanded);
+  return ExpertProduct(device, down, params, choices, /*gated=*/false, scratch.experts_expanded,
+                       instruction);
 }
 
 absl::Status Combine(Device& device, const MoeArgs& args, const MoeScratch& scratch, TensorView out,
@@ -190,7 +191,7 @@ int64_t MoeScratchBytes(const MoeArgs& args, GemmRows gemm_rows) {
 }
 
 absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory,
-                 GemmRows gemm_rows) {
+                 GemmRows gemm_rows, MatrixInstruction experts) {
   RETURN_IF_ERROR(Validate(args));
   RETURN_IF_ERROR(CheckWeights(args));
   MoeScratch scratch = {.gemm_rows = gemm_rows};
@@ -241,7 +242,7 @@ absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory
                             .rows = scratch.rows,
                             .choices = scratch.choices,
                             .num_choices = static_cast<int32_t>(tokens) * num_chosen}));
-    RETURN_IF_ERROR(Products(device, args, scratch, input));
+    RETURN_IF_ERROR(Products(device, args, scratch, input, experts));
     RETURN_IF_ERROR(
         Combine(device, args, scratch, args.out.Rows(first, tokens),
                 args.residual.empty() ? TensorView() : args.residual.Rows(first, tokens)));

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/fixed_rows_gemm.h"
+#include "kernels/cuda/matrix_instruction.h"
 #include "kernels/ops/moe.h"
 
 namespace quire::kernels::cuda {
@@ -16,9 +17,11 @@ namespace quire::kernels::cuda {
 // as fit there are processed at once. The weights are CudaWeights with the dtype of the input.
 // `gemm_rows` is about the logits of the router, and about packed experts, which are expanded for
 // many rows only with GemmRows::kAny. A row of other products does not depend on the number of
-// rows.
+// rows. `experts` multiplies 16-bit and expanded experts of many rows; with GemmRows::kFixed it is
+// kMma.
 absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& scratch,
-                 GemmRows gemm_rows = GemmRows::kAny);
+                 GemmRows gemm_rows = GemmRows::kAny,
+                 MatrixInstruction experts = MatrixInstruction::kMma);
 // Returns the bytes of scratch memory from which on Moe processes as many tokens at once as it can.
 int64_t MoeScratchBytes(const MoeArgs& args, GemmRows gemm_rows);
 

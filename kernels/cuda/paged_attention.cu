@@ -68,15 +68,6 @@ absl::Status CheckAligned(std::string_view what, const TensorView& tensor, uintp
 
 }  // namespace
 
-absl::Status PagedAttentionOp::Check(const Device& device, PrefillAttention prefill) {
-  if (prefill == PrefillAttention::kMma || device.info().compute_capability == 90) {
-    return absl::OkStatus();
-  }
-  return WantGot("cuda_attention", "mma, or compute capability 9.0",
-                 absl::StrCat("wgmma on ", device.info().compute_capability / 10, ".",
-                              device.info().compute_capability % 10));
-}
-
 bool PagedAttentionOp::Supports(DType dtype, const AttentionPlanKey& layer) {
   return (dtype == DType::kBF16 || dtype == DType::kF16) &&
          layer.heads.key_dim == layer.heads.value_dim && !layer.alibi_is_rounded &&
@@ -126,7 +117,7 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   AttentionPlanOptions options = options_;
   options.grid_size = uploaded.grid_size;
   options.skips_far_keys = uploaded.skips_far_keys;
-  const bool has_prefill = prefill_ == PrefillAttention::kWgmma && !fp8 &&
+  const bool has_prefill = prefill_ == MatrixInstruction::kWgmma && !fp8 &&
                            !args.pattern.has_holes() && FindPrefill<Bf16>(head_dim) != nullptr;
   // Items that skip keys of their own have few rows.
   options.wide_items =

@@ -18,21 +18,20 @@
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/attn_params.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/prefill_choice.h"
+#include "kernels/cuda/matrix_instruction.h"
 #include "kernels/ops/paged_attention.h"
 
 namespace quire::kernels::cuda {
 
 class PagedAttentionOp {
  public:
-  // `device` must outlive this object. The op computes the grid sizes from the device and ignores
-  // those of `options`.
+  // `device` must outlive this object, and have the instruction `prefill`, of the kernel for
+  // sequences with more than one query token and more than 64 rows (attention_plan.h). Where
+  // prefill_attention.cuh has no instance, kMma computes these, too. The op computes the grid sizes
+  // from the device and ignores those of `options`.
   explicit PagedAttentionOp(Device& device, const AttentionPlanOptions& options = {},
-                            PrefillAttention prefill = PrefillAttention::kMma)
+                            MatrixInstruction prefill = MatrixInstruction::kMma)
       : device_(device), options_(options), prefill_(prefill) {}
-
-  // Returns InvalidArgument if `device` cannot run the kernel.
-  static absl::Status Check(const Device& device, PrefillAttention prefill);
 
   // Returns true if there is a kernel for this layer, with query and cache in `dtype`. All kernels
   // need keys and values of equal length. Only one model family has a rounded ALiBi bias, so none
@@ -104,7 +103,7 @@ class PagedAttentionOp {
 
   Device& device_;
   const AttentionPlanOptions options_;
-  const PrefillAttention prefill_;
+  const MatrixInstruction prefill_;
   std::map<std::pair<AttentionPlanKey, bool>, UploadedPlan> plans_;  // by key and `fp8`
   int64_t num_allocations_ = 0;  // an allocation changes the addresses of launches
   // The partial results of one Run call. Calls can share this memory, because the stream runs them

@@ -51,7 +51,7 @@ __device__ __forceinline__ void LoadQueryTile(const AttnParams<T>& p, const Atte
 template <typename T, typename Shape>
 __device__ __forceinline__ void AttendPrefillItem(const AttnParams<T>& p, const AttentionItem& item,
                                                   PrefillShared<Shape>& shared,
-                                                  PrefillStage<Shape::kStages>& stage,
+                                                  TileStage<Shape::kStages>& stage,
                                                   ConsumerTurns<Shape>& turns) {
   const AttnPlace<Shape> at;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void AttendPrefillItem(const AttnParams<T>& p, const 
   weigh(tiles.count() - 1);
   PackWeights<T>(scores, weights);
   for (int i = tiles.count() - 2; i >= 0; --i) {
-    const PrefillStage<Shape::kStages> before = stage;
+    const TileStage<Shape::kStages> before = stage;
     stage.Advance();
     MbarrierWait(&shared.keys_full[stage.index], stage.parity);
     turns.Wait();
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     }
   } else {
     GrowRegisters<224>();
-    PrefillStage<Shape::kStages> stage;
+    TileStage<Shape::kStages> stage;
     ConsumerTurns<Shape> turns(shared, thread / 128);
     const int last_item = p.block_starts[blockIdx.x + 1];
     for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {

@@ -152,7 +152,7 @@ class TileFetcher {
   PrefillShared<Shape>& shared_;
   const int lane_;
   const int box_keys_;
-  PrefillStage<Shape::kStages> stage_;
+  TileStage<Shape::kStages> stage_;
 };
 
 }  // namespace quire::kernels::cuda

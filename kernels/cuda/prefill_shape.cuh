@@ -2,13 +2,11 @@
 
 // The sizes of one instance of PrefillAttnKernel (prefill_attention.cuh), and its shared memory.
 //
-// A tile in shared memory is a matrix of `rows` rows of kHeadDim elements. The swizzle of 128 bytes
-// covers 64 elements of a row, so the tile is stored in pieces of 64 columns: piece 0 with all its
-// rows, then piece 1. In a piece, a row has 128 bytes. Its 16-byte chunks are xored with the row
-// modulo 8.
+// A tile in shared memory (staged_tiles.cuh) is a matrix of rows of kHeadDim elements.
 
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/primitives.cuh"
+#include "kernels/cuda/staged_tiles.cuh"
 
 namespace quire::kernels::cuda {
 
@@ -76,25 +74,5 @@ class ConsumerTurns {
   uint64_t* const other_;
   int parity_;  // of the phase that the other warpgroup completes; the first one is the turn of 0
 };
-
-// The stage of the next tile. The thread that fetches and those that multiply each count the tiles
-// of all items of the block, so a stage means the same tile to all of them.
-template <int kStages>
-struct PrefillStage {
-  int index = 0;
-  int parity = 0;  // of the phase in which the stage becomes full
-
-  __device__ __forceinline__ void Advance() {
-    index = index + 1 < kStages ? index + 1 : 0;
-    if (index == 0) parity ^= 1;
-  }
-};
-
-// Returns the address of 16 bytes of a tile with `rows` rows: eight elements of row `row`, from
-// element 8 * chunk on.
-__device__ __forceinline__ unsigned char* TileChunk(unsigned char* tile, int rows, int row,
-                                                    int chunk) {
-  return tile + (chunk / 8 * rows + row) * 128 + ((chunk % 8) ^ (row % 8)) * 16;
-}
 
 }  // namespace quire::kernels::cuda

@@ -79,6 +79,12 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
                "no GPU has run yet, and not for an fp8 cache; auto: mma.",
        .target = &engine.cuda_attention,
        .choices = {"auto", "mma", "wgmma"}},
+      {.name = "cuda_experts",
+       .group = "Compute",
+       .help = "Kernel of the experts of a mixture for many tokens on a GPU; wgmma: for compute "
+               "capability 9.0, which no GPU has run yet; auto: mma.",
+       .target = &engine.cuda_experts,
+       .choices = {"auto", "mma", "wgmma"}},
       {.name = "cuda_shared_prefix",
        .group = "Compute",
        .help = "On a GPU, requests that start with the same long text read its keys together "
@@ -101,7 +107,9 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .help =
            "On a GPU, a request gets the same bits alone and beside others, in any chunks of "
            "its prompt and after preemption, at the cost of speed. The CPU always does this. Not "
-           "with cuda_shared_prefix, cuda_fp8_products, cuda_alibi_skip or cuda_attention wgmma.",
+           "with cuda_shared_prefix, cuda_fp8_products, cuda_alibi_skip, or wgmma as "
+           "cuda_attention or "
+           "cuda_experts.",
        .target = &engine.deterministic},
       {.name = "threads",
        .group = "Compute",
@@ -488,11 +496,12 @@ absl::Status Validate(const ServerConfig& config) {
   }
   if (config.engine.deterministic &&
       (config.engine.cuda_shared_prefix || config.engine.cuda_fp8_products ||
-       config.engine.cuda_alibi_skip || config.engine.cuda_attention == "wgmma")) {
+       config.engine.cuda_alibi_skip || config.engine.cuda_attention == "wgmma" ||
+       config.engine.cuda_experts == "wgmma")) {
     return invalid(
         "--deterministic: want none of --cuda_shared_prefix, --cuda_fp8_products, "
-        "--cuda_alibi_skip and "
-        "--cuda_attention wgmma, whose results depend on the step");
+        "--cuda_alibi_skip, --cuda_attention wgmma and --cuda_experts wgmma, whose results depend "
+        "on the step");
   }
   if (config.max_message_bytes < config.engine.max_prompt_bytes) {
     return invalid(

@@ -69,7 +69,7 @@ class BackendTest(unittest.TestCase):
     def test_deterministic(self):
         self.serve("bfloat16", "--deterministic", numerics="cuda-4-deterministic")
         self.assert_no_start("--deterministic: want none of --cuda_shared_prefix, --cuda_fp8_products, "
-                             "--cuda_alibi_skip and --cuda_attention wgmma",
+                             "--cuda_alibi_skip, --cuda_attention wgmma and --cuda_experts wgmma",
                              "--backend", "cuda-emulated", "--deterministic", "--cuda_attention", "wgmma", status=2)
         self.start("--deterministic", backend="cpu")
 

@@ -84,7 +84,7 @@ class CudaEngineTest : public ::testing::TestWithParam<Types> {
   int32_t pipeline_depth_ = 1;
   bool records_ = true;
   bool deterministic_ = true;
-  kernels::cuda::PrefillAttention prefill_attention_ = kernels::cuda::PrefillAttention::kMma;
+  kernels::cuda::MatrixInstruction prefill_attention_ = kernels::cuda::MatrixInstruction::kMma;
   int64_t shared_prefix_bytes_ = 0;
   DeviceLog log_;
 };
@@ -550,7 +550,7 @@ TEST_P(CudaEngineTest, PromptsOnWgmmaAloneAsAmongOthers) {
   const GenerateParams params = GreedyParams(RandomIds(90, 1), 12);
   deterministic_ = false;
   const CollectingSink::Sample on_mma = Alone(params);
-  prefill_attention_ = kernels::cuda::PrefillAttention::kWgmma;
+  prefill_attention_ = kernels::cuda::MatrixInstruction::kWgmma;
   log_ = {};
   const CollectingSink::Sample alone = Alone(params);
   constexpr int64_t kMoreThanOthers = 60 << 10;

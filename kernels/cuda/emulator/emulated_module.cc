@@ -20,19 +20,12 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
     return absl::UnavailableError(
         absl::StrCat("cuda-emulated: want GPU ", options.device_ordinal, ", got 1 GPU"));
   }
-  ASSIGN_OR_RETURN(const PrefillAttention attention, PrefillAttentionNamed(options.cuda_attention));
   const char* const fault = std::getenv(kFaultVariable);
   auto device = std::make_unique<FaultyDevice>(fault == nullptr ? "" : fault);
-  const int64_t most_scratch_bytes = MostScratchBytes(device->info());
-  return CreateCudaBackend(std::move(device),
-                           {.activation_dtype = options.activation_dtype,
-                            .linear_scratch_bytes = 1 << 16,
-                            .most_scratch_bytes = most_scratch_bytes,
-                            .deterministic = options.deterministic,
-                            .prefill_attention = attention,
-                            .shared_prefix_bytes = options.cuda_shared_prefix ? 1 : 0,
-                            .fp8_products = options.cuda_fp8_products,
-                            .skips_far_keys = options.cuda_alibi_skip});
+  ASSIGN_OR_RETURN(CudaBackendOptions of_backend, OptionsInUse(options, device->info()));
+  of_backend.linear_scratch_bytes = 1 << 16;
+  if (options.cuda_shared_prefix) of_backend.shared_prefix_bytes = 1;
+  return CreateCudaBackend(std::move(device), of_backend);
 }
 
 }  // namespace

@@ -252,6 +252,12 @@ TEST_F(GpuBenchTest, FiltersCasesAndRefusesUnknownSuites) {
   const std::vector<Row> rows = Run(options);
   ASSERT_EQ(rows.size(), 4u);  // three ceilings and one decode
   EXPECT_EQ(rows[3].name, "decode 3x70 4/2 d64 bs32 alibi");
+  // The filter leaves out all cases of the ops before.
+  options.suites = {"linear"};
+  options.filter = "moe 4/2 Q8_0 M=1";
+  const std::vector<Row> mixtures = Run(options);
+  ASSERT_EQ(mixtures.size(), 4u);
+  EXPECT_TRUE(mixtures[3].status.ok()) << mixtures[3].status;
   options.suites = {"decodes"};
   EXPECT_THAT(std::string(Validate(options).message()), HasSubstr("got decodes"));
 }

@@ -19,6 +19,7 @@ class ProductsTest(unittest.TestCase):
         program, calls = cutlass.products("moe mixtral 8/2 BF16 M=2048")
         self.assertEqual(program, "grouped")
         self.assertEqual(calls, [{"m": 28672, "k": 4096, "n": 512, "groups": 8}, {"m": 4096, "k": 14336, "n": 512, "groups": 8}])
+        self.assertEqual(cutlass.products("moe mixtral 8/2 BF16 M=2048 wgmma"), (program, calls))
         program, calls = cutlass.products("moe qwen3 128/8 Q4_0 M=1")
         self.assertEqual(program, "mixed_grouped")
         self.assertEqual(calls[0], {"m": 1536, "k": 2048, "n": 1, "groups": 8, "c": 64, "mode": 1})
@@ -50,10 +51,12 @@ class RunTest(unittest.TestCase):
     def test_the_fastest_schedule_of_each_product_counts(self):
         self.program("grouped", 'echo "$@" >>"$0.calls"; echo "  Disposition: Passed"\n'
                                 'echo "  Avg runtime : 0.25 ms"; echo "  Avg runtime : 2.0e-1 ms"')
-        [line] = self.run_on(row("moe mixtral 8/2 BF16 M=64", 800.0), row("norm 1x4096", suite="ops"))
+        [line, of_wgmma] = self.run_on(row("moe mixtral 8/2 BF16 M=64", 800.0), row("norm 1x4096", suite="ops"),
+                                       row("moe mixtral 8/2 BF16 M=64 wgmma", 200.0))
         self.assertEqual((line["type"], line["peer"], line["case"]), ("peer", "cutlass_grouped", "moe mixtral 8/2 BF16 M=64"))
         self.assertAlmostEqual(line["peer_us"], 400.0)
         self.assertAlmostEqual(line["times_faster"], 0.5)
+        self.assertAlmostEqual(of_wgmma["times_faster"], 2.0)
         calls = (self.folder / "grouped.calls").read_text().splitlines()
         self.assertEqual(calls[0], "--iterations=20 --m=28672 --k=4096 --n=16 --groups=8")
         self.assertEqual(len(calls), 2)

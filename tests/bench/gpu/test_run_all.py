@@ -190,7 +190,8 @@ case "$*" in *--gtest_filter=*Many*) ;; *) echo "Suite."; echo "  First" ;; esac
         self.assertEqual([(line["kernel"], line["case"].split()[0]) for line in self.lines("ncu")],
                          [("AttnKernel", "decode"), ("AttnMergeKernel", "decode"), ("Fp8AttnKernel", "decode"),
                           ("AttnKernel", "prefill"),
-                          ("PrefillAttnKernel", "prefill"), ("PackedGemmKernel", "linear"),
+                          ("PrefillAttnKernel", "prefill"), ("WgmmaGroupedGemmKernel", "moe"),
+                          ("PackedGemmKernel", "linear"),
                           ("PackedBatchGemmKernel", "linear")])
         self.assertIn("| 93.5 % |", (self.out / "performance.md").read_text())
         self.script(self.tools / "ncu", "#!/bin/bash\nexit 1\n")

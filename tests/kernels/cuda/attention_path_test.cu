@@ -116,7 +116,7 @@ TEST(AttentionPathTest, AMixedStepIsOneLaunchAndASecondForPromptsOnWgmma) {
   const testing::AttentionBatch decodes(
       {.sequences = {{45, 1}, {50, 1}}, .num_heads = 71, .head_dim = 128});
   const testing::AttentionBatch other_dim({.sequences = {{60, 60}}, .head_dim = 80});
-  for (const PrefillAttention chosen : {PrefillAttention::kMma, PrefillAttention::kWgmma}) {
+  for (const MatrixInstruction chosen : {MatrixInstruction::kMma, MatrixInstruction::kWgmma}) {
     for (const auto& [batch, has_prompts] :
          {std::pair{&mixed, true}, {&decodes, false}, {&other_dim, false}}) {
       AttentionLaunches launches;
@@ -128,28 +128,41 @@ TEST(AttentionPathTest, AMixedStepIsOneLaunchAndASecondForPromptsOnWgmma) {
       on_device.args.plan = *backend->Plan(batch->PlanArgs());
       ASSERT_TRUE(backend->PagedAttention(on_device.args).ok());
       EXPECT_EQ(launches.mma, 1);
-      EXPECT_EQ(launches.prefill, has_prompts && chosen == PrefillAttention::kWgmma ? 1 : 0);
+      EXPECT_EQ(launches.prefill, has_prompts && chosen == MatrixInstruction::kWgmma ? 1 : 0);
       batch->Check(on_device.out.ToHost(), testing::AttentionWeights::kRounded);
     }
   }
 }
 
 TEST(AttentionPathTest, WgmmaIsRefusedByNameOnAnotherChip) {
-  EXPECT_EQ(*PrefillAttentionNamed("auto"), PrefillAttention::kMma);
-  EXPECT_EQ(*PrefillAttentionNamed("mma"), PrefillAttention::kMma);
-  EXPECT_EQ(*PrefillAttentionNamed("wgmma"), PrefillAttention::kWgmma);
-  EXPECT_EQ(PrefillAttentionNamed("fa3").status().message(),
+  const auto options = [](const BackendOptions& in) { return *OptionsInUse(in, DeviceInfo{}); };
+  for (const auto& [name, instruction] :
+       {std::pair("auto", MatrixInstruction::kMma), std::pair("mma", MatrixInstruction::kMma),
+        std::pair("wgmma", MatrixInstruction::kWgmma)}) {
+    EXPECT_EQ(options({.cuda_attention = name}).prefill_attention, instruction);
+    EXPECT_EQ(options({.cuda_attention = name}).expert_products, MatrixInstruction::kMma);
+    EXPECT_EQ(options({.cuda_experts = name}).expert_products, instruction);
+    EXPECT_EQ(options({.cuda_experts = name}).prefill_attention, MatrixInstruction::kMma);
+  }
+  EXPECT_EQ(OptionsInUse({.cuda_attention = "fa3"}, {}).status().message(),
             "cuda_attention: want auto|mma|wgmma, got fa3");
+  EXPECT_EQ(OptionsInUse({.cuda_experts = "fa3"}, {}).status().message(),
+            "cuda_experts: want auto|mma|wgmma, got fa3");
   for (const int chip : {80, 89, 100}) {
     const auto device = [&] {
       return std::make_unique<emulator::EmulatedDevice>(
           emulator::EmulatorOptions{.compute_capability = chip});
     };
     EXPECT_TRUE(CreateCudaBackend(device(), {}).ok());
-    EXPECT_EQ(CreateCudaBackend(device(), {.prefill_attention = PrefillAttention::kWgmma})
+    EXPECT_EQ(CreateCudaBackend(device(), {.prefill_attention = MatrixInstruction::kWgmma})
                   .status()
                   .message(),
               absl::StrCat("cuda_attention: want mma, or compute capability 9.0, got wgmma on ",
+                           chip / 10, ".", chip % 10));
+    EXPECT_EQ(CreateCudaBackend(device(), {.expert_products = MatrixInstruction::kWgmma})
+                  .status()
+                  .message(),
+              absl::StrCat("cuda_experts: want mma, or compute capability 9.0, got wgmma on ",
                            chip / 10, ".", chip % 10));
   }
 }
@@ -205,10 +218,15 @@ TEST(AttentionPathTest, SkippedKeysHaveTheirOwnNameAndNoFixedSplit) {
 TEST(AttentionPathTest, WgmmaIsRefusedByADeterministicBackend) {
   const auto backend =
       CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(),
-                        {.deterministic = true, .prefill_attention = PrefillAttention::kWgmma});
+                        {.deterministic = true, .prefill_attention = MatrixInstruction::kWgmma});
   EXPECT_EQ(backend.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(backend.status().message(),
             "cuda_attention: want auto or mma with deterministic, got wgmma");
+  EXPECT_EQ(CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(),
+                              {.deterministic = true, .expert_products = MatrixInstruction::kWgmma})
+                .status()
+                .message(),
+            "cuda_experts: want auto or mma with deterministic, got wgmma");
 }
 
 TEST(AttentionPathTest, ADeterministicBackendHasNumericsOfItsOwn) {

@@ -30,7 +30,7 @@ struct ScaleCase {
   AttentionCase attention;
   emulator::ThreadOrder order = emulator::ThreadOrder::kForward;
   int32_t fewest_pieces = 0;  // of the merge with the most pieces
-  PrefillAttention prefill = PrefillAttention::kMma;
+  MatrixInstruction prefill = MatrixInstruction::kMma;
 };
 
 class AttentionScaleTest : public ::testing::TestWithParam<ScaleCase> {};
@@ -48,7 +48,7 @@ TEST_P(AttentionScaleTest, AgreesWithDoublesOn132Multiprocessors) {
   batch.Check(on_device.out.ToHost(), AttentionWeights::kRounded);
   const auto& cuda_plan = static_cast<const CudaAttentionPlan&>(**plan);
   EXPECT_EQ(std::ranges::any_of(cuda_plan.parts(), &CudaAttentionPlan::Part::prefill),
-            scale.prefill == PrefillAttention::kWgmma);
+            scale.prefill == MatrixInstruction::kWgmma);
   int32_t most_pieces = 0;
   for (const AttentionMerge& merge : cuda_plan.merges()) {
     most_pieces = std::max(most_pieces, merge.num_items);
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
                                               .num_kv_heads = 2,
                                               .head_dim = 64},
                                 .fewest_pieces = 6,
-                                .prefill = PrefillAttention::kWgmma},
+                                .prefill = MatrixInstruction::kWgmma},
                       // Items of each row tile, and wide ones.
                       ScaleCase{.attention = {.sequences = {{3000, 40}, {90, 20}, {700, 1}},
                                               .num_heads = 8,

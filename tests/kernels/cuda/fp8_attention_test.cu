@@ -24,8 +24,8 @@ using kernels::AttentionPattern;
 using kernels::DType;
 using kernels::PagedAttentionArgs;
 using kernels::TensorView;
+using kernels::cuda::MatrixInstruction;
 using kernels::cuda::PagedAttentionOp;
-using kernels::cuda::PrefillAttention;
 
 constexpr int32_t kHeadDims[] = {64, 128, 256};
 constexpr int32_t kRowTiles[] = {1, 2, 4};
@@ -229,7 +229,7 @@ TEST(Fp8AttentionTest, NanOfAKeyOrAValueReachesTheRowsThatSeeIt) {
 // The kernel with wgmma reads 16-bit caches alone.
 TEST(Fp8AttentionTest, PromptsRunOnMmaWithEitherKernelChosen) {
   const AttentionCase c = WithFp8({.sequences = {{100, 100}}, .head_dim = 128});
-  const AttentionAnswer answer = CheckInEveryOrder(c, {.prefill = PrefillAttention::kWgmma});
+  const AttentionAnswer answer = CheckInEveryOrder(c, {.prefill = MatrixInstruction::kWgmma});
   EXPECT_FALSE(answer.prefill);
 }
 

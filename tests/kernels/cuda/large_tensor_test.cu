@@ -12,9 +12,11 @@
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/matrix_instruction.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/packed_grouped_gemm.cuh"
 #include "kernels/cuda/packed_weight.h"
+#include "kernels/cuda/wgmma_grouped_gemm.h"
 #include "tests/kernels/cuda/device_testing.h"
 
 namespace quire::kernels::cuda {
@@ -161,15 +163,15 @@ TEST_F(LargeTensorTest, AttentionReferenceReadsTheLastBlock) {
 
 class LargeExpertsTest : public LargeTensorTest {
  protected:
-  static constexpr int64_t kDepth = 64;
+  static constexpr int64_t kDepth = 64;  // unless another is named
   static constexpr int32_t kExperts = static_cast<int32_t>(kFarRow * kRow / kExpertElements) + 1;
 
   // Multiplies a row of ones by the weight of the last expert, which begins at element 2^32, and
   // returns the first columns of the result. All experts but the last have no row. `gate` fills the
   // last expert's first rows, and `up` fills the first rows of its second half.
-  template <typename Out>
-  std::vector<Out> Multiply(void (*kernel)(GroupedGemmParams), int64_t shared_bytes, bool gated,
-                            int64_t num_cols) {
+  template <typename Out, typename Enqueue>
+  std::vector<Out> Multiply(const Enqueue& enqueue, bool gated, int64_t num_cols,
+                            int64_t depth = kDepth) {
     for (int64_t row = 0; row < kReadRows; ++row) {
       SetRow(row, kNothing);
       SetRow(kFarRow + row, kThree);
@@ -178,7 +180,7 @@ class LargeExpertsTest : public LargeTensorTest {
     std::vector<int32_t> starts(kExperts, 0);
     starts.push_back(1);
     DeviceArray<int32_t> device_starts(*device_, starts);
-    DeviceArray<uint16_t> input(*device_, std::vector<uint16_t>(kDepth, kOne));
+    DeviceArray<uint16_t> input(*device_, std::vector<uint16_t>(static_cast<size_t>(depth), kOne));
     DeviceArray<Out> out(*device_, num_cols);
     GroupedGemmParams params = {};
     params.out = out.data();
@@ -187,17 +189,26 @@ class LargeExpertsTest : public LargeTensorTest {
     params.starts = device_starts.data();
     params.num_groups = kExperts;
     params.rows_per_input = 1;
-    params.cols = kExpertElements / kDepth / (gated ? 2 : 1);
+    params.cols = kExpertElements / depth / (gated ? 2 : 1);
     params.out_cols = params.cols;
-    params.depth = kDepth;
+    params.depth = depth;
     params.activation = Activation::kSiluMul;
-    EXPECT_TRUE(
-        Launch(*device_, {.block = {128}, .shared_bytes = shared_bytes}, kernel, params).ok());
+    EXPECT_TRUE(enqueue(params).ok());
     return out.ToHost();
+  }
+  template <typename Out>
+  std::vector<Out> Multiply(void (*kernel)(GroupedGemmParams), int64_t shared_bytes, bool gated,
+                            int64_t num_cols) {
+    return Multiply<Out>(
+        [&](const GroupedGemmParams& params) {
+          return Launch(*device_, {.block = {128}, .shared_bytes = shared_bytes}, kernel, params);
+        },
+        gated, num_cols);
   }
 
  private:
-  static constexpr int64_t kReadRows = GroupedGemmShape<1, 32>::kWeightRows * kDepth / kRow;
+  // Enough for the first columns of GroupedGemmShape<1, 32>, and for one of 2^14 elements.
+  static constexpr int64_t kReadRows = (int64_t{1} << 14) / kRow;
 };
 
 TEST_F(LargeExpertsTest, GroupedGemmReadsTheLastExpert) {
@@ -214,6 +225,27 @@ TEST_F(LargeExpertsTest, GroupedGemmReadsTheLastExpert) {
               Each(kGated));
   EXPECT_THAT(Multiply<uint16_t>(&GroupedGemmPlainKernel<Bf16, true>, 0, true, kPlainGemmThreads),
               Each(kGated));
+}
+
+// The whole expert is one product, of whose columns the first has weights.
+TEST_F(LargeExpertsTest, WgmmaGroupedGemmReadsTheLastExpert) {
+  if (!HasInstruction(device_->info(), MatrixInstruction::kWgmma)) {
+    GTEST_SKIP() << "needs compute capability 9.0";
+  }
+  constexpr int64_t kCols = 256, kDeep = kExpertElements / kCols;
+  const auto products = Multiply<float>(
+      [&](const GroupedGemmParams& params) {
+        return WgmmaGroupedGemm<Bf16, false>(*device_, params, 1);
+      },
+      false, kCols, kDeep);
+  EXPECT_EQ(products[0], 3.0f * kDeep);
+  const auto gated = Multiply<uint16_t>(
+      [&](const GroupedGemmParams& params) {
+        return WgmmaGroupedGemm<Bf16, true>(*device_, params, 1);
+      },
+      true, kCols / 2, kDeep);
+  // SiLU(3 * 2^14) is 3 * 2^14, so the result is 3 * 2^28.
+  EXPECT_EQ(gated[0], 0x4e40);
 }
 
 TEST_F(LargeExpertsTest, PackedGroupedGemmReadsTheLastExpert) {

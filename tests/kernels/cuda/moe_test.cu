@@ -36,6 +36,10 @@ class CudaMoeTest : public ::testing::TestWithParam<testing::ThreadOrder> {
     return *CreateCudaBackend(testing::MakeDevice(GetParam()),
                               {.activation_dtype = dtype, .linear_scratch_bytes = scratch_bytes});
   }
+  // The same, whose experts of many rows are multiplied by wgmma. `num_maps`, if not null, counts
+  // the tensor maps that it makes: one for each launch of the kernel.
+  static std::unique_ptr<Backend> MakeWgmmaBackend(DType dtype, int* num_maps = nullptr,
+                                                   int64_t scratch_bytes = int64_t{1} << 22);
   // Returns normally distributed random numbers, rounded to `dtype`.
   static std::vector<float> Activations(DType dtype, uint64_t seed, int64_t size) {
     return testing::Decode(dtype, testing::Encode(dtype, Normal(seed, size)));
@@ -68,6 +72,29 @@ class SmallBlockDevice final : public ForwardingDevice {
  private:
   DeviceInfo info_;
 };
+
+// Counts the tensor maps.
+class MapCountingDevice final : public ForwardingDevice {
+ public:
+  MapCountingDevice(std::unique_ptr<Device> device, int* num_maps)
+      : ForwardingDevice(std::move(device)), num_maps_(num_maps) {}
+  absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) override {
+    if (num_maps_ != nullptr) ++*num_maps_;
+    return ForwardingDevice::MakeTensorMap(spec);
+  }
+
+ private:
+  int* const num_maps_;
+};
+
+std::unique_ptr<Backend> CudaMoeTest::MakeWgmmaBackend(DType dtype, int* num_maps,
+                                                       int64_t scratch_bytes) {
+  return *CreateCudaBackend(
+      std::make_unique<MapCountingDevice>(testing::MakeDevice(GetParam()), num_maps),
+      {.activation_dtype = dtype,
+       .linear_scratch_bytes = scratch_bytes,
+       .expert_products = MatrixInstruction::kWgmma});
+}
 
 struct Case {
   MixtureShape shape;
@@ -193,6 +220,75 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
           4096 + 8 * (shape.num_experts + shape.num_chosen * (shape.hidden + shape.intermediate));
       const auto small = MakeBackend(dtype, one);
       EXPECT_EQ(RunMixture(*small, mixture.Prepare(*small), shape, input, residual), got);
+    }
+  }
+  RecordProperty("worst", std::to_string(worst));
+  EXPECT_GT(worst, 0.0);
+}
+
+TEST_P(CudaMoeTest, WgmmaAgreesWithDoubles) {
+  if (!HasInstruction(testing::MakeDevice(GetParam())->info(), MatrixInstruction::kWgmma)) {
+    GTEST_SKIP() << "needs compute capability 9.0";
+  }
+  const struct {
+    Case of;
+    int num_maps;
+  } cases[] = {
+      // One expert has a full tile and one of two blocks of 64 rows, another a few rows. Each
+      // product
+      // has a second block of columns, which is not full, and blocks of the grid compute two
+      // products. The depth takes more stages than there are, and its last stage is not full.
+      {{{.num_experts = 2, .hidden = 264, .intermediate = 136, .num_chosen = 1}, 293, 1}, 2},
+      // Biases, clamps and scaled inputs. A product of one of the two warpgroups has no column.
+      {{{.num_experts = 3,
+         .hidden = 72,
+         .intermediate = 64,
+         .num_chosen = 2,
+         .weights = ExpertWeights::kLogistic,
+         .weights_scale_input = true,
+         .biases = true,
+         .limit = 0.75f},
+        100},
+       2},
+      // A lane of FindGroupTile looks at two experts.
+      {{{.num_experts = 40, .hidden = 16, .intermediate = 8, .num_chosen = 20}, 130}, 2},
+      // Experts of few rows, and columns and a depth that are no multiples of 8.
+      {{{.num_experts = 2, .hidden = 64, .intermediate = 64, .num_chosen = 1}, 127}, 0},
+      {{{.num_experts = 1, .hidden = 64, .intermediate = 36, .num_chosen = 1}, 130}, 0},
+  };
+  double worst = 0.0;
+  for (size_t number = 0; number < std::size(cases); number += QUIRE_CASE_STRIDE) {
+    const Case& c = cases[number].of;
+    const MixtureShape& shape = c.shape;
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(std::string(Name(dtype)) + " hidden " + std::to_string(shape.hidden));
+      TestMixture mixture(TypeOf(dtype), shape, 1);
+      if (c.preferred >= 0) mixture.Prefer(c.preferred);
+      std::vector<float> input = Activations(dtype, 2, c.num_tokens * shape.hidden);
+      // All tokens but a few.
+      for (int64_t t = 3; t < c.num_tokens && c.preferred >= 0; ++t) {
+        float& first = input[static_cast<size_t>(t * shape.hidden)];
+        first = std::max(0.125f, std::abs(first));
+      }
+      int num_maps = 0;
+      const auto backend = MakeWgmmaBackend(dtype, &num_maps);
+      const std::vector<float> got = RunMixture(*backend, mixture.Prepare(*backend), shape, input);
+      EXPECT_EQ(num_maps, cases[number].num_maps);
+      int64_t certain = 0;
+      for (int64_t t = 0; t < c.num_tokens; ++t) {
+        const auto answer =
+            mixture.Naive(RowOf(input, t, shape.hidden), {}, testing::Rounding(dtype));
+        if (answer.margin <= 0.0) continue;
+        ++certain;
+        for (int64_t i = 0; i < shape.hidden; ++i) {
+          const testing::Exact& want = answer.out[static_cast<size_t>(i)];
+          const double error =
+              std::abs(got[static_cast<size_t>(t * shape.hidden + i)] - want.value);
+          ASSERT_LE(error, want.bound) << "token " << t << ", element " << i;
+          worst = std::max(worst, error / want.bound);
+        }
+      }
+      EXPECT_GE(certain * 10, c.num_tokens * 8);
     }
   }
   RecordProperty("worst", std::to_string(worst));
@@ -397,6 +493,34 @@ TEST_P(CudaPackedMoeTest, ManyRowsGiveTheBitsOfExpandedWeights) {
     EXPECT_EQ(RunMixture(*small, mixture.Prepare(*small), shape, input), want);
     if (::testing::Test::HasFailure()) return;
   }
+}
+
+// As above, on wgmma.
+TEST_P(CudaPackedMoeTest, WgmmaGivesTheBitsOfExpandedWeights) {
+  if (!HasInstruction(testing::MakeDevice(GetParam())->info(), MatrixInstruction::kWgmma)) {
+    GTEST_SKIP() << "needs compute capability 9.0";
+  }
+  constexpr int64_t kTokens = 130, kExperts = 3, kSize = 288;
+  const MixtureShape shape = {.num_experts = kExperts,
+                              .hidden = kSize,
+                              .intermediate = kSize,
+                              .num_chosen = kExperts,
+                              .biases = true};
+  const TestMixture mixture(WeightType::kQ8_0, shape, 1);
+  const std::vector<float> input = Input(DType::kBF16, 2, kTokens * kSize);
+  const auto run = [&](const TestMixture& of, int64_t scratch_bytes, int want_maps) {
+    int num_maps = 0;
+    const auto backend = MakeWgmmaBackend(DType::kBF16, &num_maps, scratch_bytes);
+    const std::vector<float> out = RunMixture(*backend, of.Prepare(*backend), shape, input);
+    EXPECT_EQ(num_maps, want_maps);
+    return out;
+  };
+  const std::vector<float> want = run(mixture.Rounded(DType::kBF16), 1 << 22, 2);
+  EXPECT_EQ(run(mixture, 1 << 22, 2), want);
+  // In memory for 256 columns of gate and up at a time, there are 128 of each, and then 32: for
+  // three experts, nine products and six of down.
+  const int64_t arrays = kTokens * kExperts * (6 * kSize + 20) + 2048;
+  EXPECT_EQ(run(mixture, arrays / 3 * 4, 15), want);
 }
 
 class AllocationCountingDevice final : public ForwardingDevice {

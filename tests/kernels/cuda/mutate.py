@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 
-from planted_bugs import ASYNCHRONY, ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, FIXED_ROWS, GROW, HERE, ITEMS, PLAN, PLANTED, PREFILL, REFERENCE, SHARED_UNITS
+from planted_bugs import ASYNCHRONY, ATTENTION_HOST, CUDA, EQUIVALENT, EXPERTS, FIXED_ROWS, GROW, HERE, ITEMS, PLAN, PLANTED, PREFILL, REFERENCE, SHARED_UNITS, STAGED_TILES, WGMMA_GROUPED
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
@@ -39,6 +39,7 @@ ATTENTION_UNIT = ATTENTION_HOST
 FP8_UNIT = f"{CUDA}/fp8_attention.cu"
 SKIPPING_UNIT = f"{CUDA}/skipping_attention.cu"
 PREFILL_UNIT = f"{CUDA}/prefill_attention.cu"
+WGMMA_UNIT = f"{CUDA}/wgmma_grouped_gemm.cu"
 SCALE_UNIT = f"{HERE}/attention_scale_test.cu"
 # Maps a kernel source to pairs: the source to compile anew, and the test that should see the kernel's bugs.
 KERNELS = {
@@ -58,6 +59,7 @@ KERNELS = {
     f"{CUDA}/attn_fp8.cuh": [(FP8_UNIT, "cuda_fp8_attention_test")],
     **{f"{CUDA}/prefill_{part}.cuh": [(PREFILL_UNIT, "cuda_prefill_attention_test")]
        for part in ("fetch", "products", "shape")},
+    STAGED_TILES: [(PREFILL_UNIT, "cuda_prefill_attention_test"), (WGMMA_UNIT, "cuda_moe_test")],
     PREFILL: [(PREFILL_UNIT, "cuda_prefill_attention_test"), (PREFILL_UNIT, "cuda_attention_scale_test")],
     f"{CUDA}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),
                                (ATTENTION_UNIT, "cuda_paged_attention_test"),
@@ -71,6 +73,7 @@ KERNELS = {
     REFERENCE: [(f"{CUDA}/attention_reference.cu", "cuda_attention_reference_test")],
     f"{CUDA}/grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
                                  (f"{CUDA}/expert_product.cu", "cuda_moe_test")],
+    WGMMA_GROUPED: [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"), (WGMMA_UNIT, "cuda_moe_test")],
     f"{CUDA}/packed_grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
                                         (f"{CUDA}/expert_product.cu", "cuda_moe_test")],
     **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test")]

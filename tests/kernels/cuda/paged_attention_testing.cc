@@ -22,7 +22,7 @@ using kernels::cuda::CudaAttentionPlan;
 using kernels::cuda::PagedAttentionOp;
 
 AttentionAnswer Attend(kernels::cuda::Device& device, const AttentionCase& c,
-                       const AttentionBatch& batch, kernels::cuda::PrefillAttention prefill) {
+                       const AttentionBatch& batch, kernels::cuda::MatrixInstruction prefill) {
   AttentionOnDevice on_device(device, batch);
   AttentionPlanOptions options{.shares_keys = !c.shared.empty(),
                                .skips_far_keys = c.skips_far_keys};

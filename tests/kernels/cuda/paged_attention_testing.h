@@ -27,12 +27,12 @@ struct AttentionAnswer {
 // Plans and runs the step of `batch`, which was made of `c`.
 AttentionAnswer Attend(
     kernels::cuda::Device& device, const AttentionCase& c, const AttentionBatch& batch,
-    kernels::cuda::PrefillAttention prefill = kernels::cuda::PrefillAttention::kMma);
+    kernels::cuda::MatrixInstruction prefill = kernels::cuda::MatrixInstruction::kMma);
 
 struct AttentionCheck {
   uint64_t seed = 1;        // of the random thread order
   double* worst = nullptr;  // if given, is raised to the largest ratio of an error to its bound
-  kernels::cuda::PrefillAttention prefill = kernels::cuda::PrefillAttention::kMma;
+  kernels::cuda::MatrixInstruction prefill = kernels::cuda::MatrixInstruction::kMma;
 };
 
 // Runs a case in every thread order. Checks that the bits are the same each time, and compares the

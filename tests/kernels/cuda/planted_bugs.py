@@ -42,6 +42,8 @@ PREFILL_PRODUCTS = f"{CUDA}/prefill_products.cuh"
 PREFILL_SHAPE = f"{CUDA}/prefill_shape.cuh"
 ROUTING = f"{CUDA}/moe_routing.cuh"
 GROUPED = f"{CUDA}/grouped_gemm.cuh"
+STAGED_TILES = f"{CUDA}/staged_tiles.cuh"
+WGMMA_GROUPED = f"{CUDA}/wgmma_grouped_gemm.cuh"
 GROW = f"{CUDA}/grow_buffer.h"
 
 WAIT_AT_END = "struct AtItsEnd { __device__ ~AtItsEnd() { GridDependencyWait(); } } const wait;"
@@ -102,9 +104,9 @@ PLANTED = [
     ("leading and stride of V swapped", PREFILL_PRODUCTS, "Shape::kKeys * 128, 1024)", "1024, Shape::kKeys * 128)"),
     ("weights of the rows exchanged", PREFILL_PRODUCTS, "Pack2<T>(weights[n][2], weights[n][3])",
      "Pack2<T>(weights[n][0], weights[n][1])"),
-    ("swizzle left out where threads write", PREFILL_SHAPE, "((chunk % 8) ^ (row % 8)) * 16", "(chunk % 8) * 16"),
-    ("pieces of 64 columns not apart", PREFILL_SHAPE, "(chunk / 8 * rows + row) * 128", "row * 128"),
-    ("parity that never changes", PREFILL_SHAPE, "if (index == 0) parity ^= 1;", ";"),
+    ("swizzle left out where threads write", STAGED_TILES, "((chunk % 8) ^ (row % 8)) * 16", "(chunk % 8) * 16"),
+    ("pieces of 64 columns not apart", STAGED_TILES, "(chunk / 8 * rows + row) * 128", "row * 128"),
+    ("parity that never changes", STAGED_TILES, "if (index == 0) parity ^= 1;", ";"),
 
     ("a tile read before it has come", ATTENTION, "CpAsyncWait<kStages - 2>();", ";"),
     ("a barrier for half of the threads", ATTENTION, "CpAsyncWait<kStages - 2>();\n    __syncthreads();",
@@ -507,7 +509,25 @@ PLANTED = [
     ("the second half of a tile is stored over the first", GROUPED, "tile.row + first_row + r * 16", "tile.row + r * 16"),
     ("a warp's gate rows are all those of 32", GROUPED, "constexpr int kHalf = kWarpWeightRows / 2;", "constexpr int kHalf = 16;"),
     ("a product is stored beside its gate's neighbour", GROUPED, "c[r][j + kOutTiles][i]", "c[r][j + 2][i]"),
-    ("blocks of all tiles in one group of tiles", GROUPED, "first_tile + in_tiles % num_tiles", "in_tiles % num_tiles"),
+    ("blocks of all tiles in one group of tiles", GROUPED, "first + within % count", "within % count"),
+    ("a stage released that wgmma reads", WGMMA_GROUPED,
+     "if (at > 0 && lane == 0) MbarrierArrive(&shared.empty[before.index]);",
+     "if (at > 0 && lane == 0) MbarrierArrive(&shared.empty[stage.index]);"),
+    ("both warpgroups multiply the first's weights", WGMMA_GROUPED, "shared.weights[stage.index] + own_weights",
+     "shared.weights[stage.index]"),
+    ("every block of rows is the first", WGMMA_GROUPED, "rows + block * 64 * 128 + k * 32", "rows + k * 32"),
+    ("sums go on from the product before", WGMMA_GROUPED, "[i / 4 % Shape::kColTiles][i % 4] = 0.0f;",
+     "[i / 4 % Shape::kColTiles][i % 4] *= 1.0f;"),
+    ("up's weights are the gate's", WGMMA_GROUPED, "group * 2 + box % 2", "group * 2"),
+    ("an expert's weights are those of half its place", WGMMA_GROUPED, "group * 2 + box % 2", "group + box % 2"),
+    ("gate and up take turns by products", WGMMA_GROUPED, "(kGated ? box / 2 : box) * Shape::kBoxRows",
+     "box / 2 * Shape::kBoxRows"),
+    ("rows are not those of the tokens", WGMMA_GROUPED, "p.choices == nullptr ? row : p.choices[row] / p.rows_per_input",
+     "row"),
+    ("blocks of rows are stored over the first", WGMMA_GROUPED, "tile.row + i / 2 * 64 +", "tile.row +"),
+    ("the second warpgroup stores over the first", WGMMA_GROUPED, "first_col += thread / 128 * kOutTiles * 8 +", "first_col +="),
+    ("the last stages are not handed over", WGMMA_GROUPED, "for (; num_late_ > 0; --num_late_) HandOver();", ";"),
+    ("a stage handed over too early", WGMMA_GROUPED, "if (num_late_ < Shape::kLate) {", "if (num_late_ < Shape::kLate - 1) {"),
     ("tiles that need more shared memory than there is", EXPERTS, "device.info().shared_bytes_per_block >= WideTile::kSharedBytes",
      "true"),
     ("a lane's tiles left out of those before a group", GROUPED, "before = __shfl_sync(kAll, after, 31);",
@@ -544,6 +564,7 @@ EQUIVALENT = [
     (("prefill_attention", "Q written while"), "an emulated wgmma is complete for all four warps at once"),
     (("prefill_fetch", "fetched before the bytes are expected"), "no phase is complete before the arrival, whatever has "
                                                                  "come"),
+    (("wgmma_grouped_gemm", "'num_rows > "), "a block of rows that are not there is zeros, and not stored"),
     (("prefill_shape", "Shape::kHeadDim <= 128"), "turns decide who issues first, not what"),
     (("prefill_fetch", "becomes", "block_size < Shape::kKeys"), "a block as long as a tile"),
     (("attention_plan", "becomes '>='", "args.query_lens[seq] * group > std::numeric_limits"),

@@ -27,17 +27,17 @@ using kernels::DType;
 using kernels::cuda::Bf16;
 using kernels::cuda::ForwardingDevice;
 using kernels::cuda::kPrefillRowTiles;
-using kernels::cuda::PrefillAttention;
+using kernels::cuda::MatrixInstruction;
 
 AttentionAnswer CheckWithWgmma(const AttentionCase& c, uint64_t seed = 1, double* worst = nullptr) {
-  return CheckInEveryOrder(c, {.seed = seed, .worst = worst, .prefill = PrefillAttention::kWgmma});
+  return CheckInEveryOrder(c, {.seed = seed, .worst = worst, .prefill = MatrixInstruction::kWgmma});
 }
 
 class CudaPrefillAttentionBatchTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto device = MakeDevice();
-    if (!kernels::cuda::PagedAttentionOp::Check(*device, PrefillAttention::kWgmma).ok()) {
+    if (!HasInstruction(device->info(), MatrixInstruction::kWgmma)) {
       GTEST_SKIP() << "needs compute capability 9.0";
     }
   }
@@ -156,7 +156,7 @@ class MergeLog final : public ForwardingDevice {
 // Returns the log-sum-exp in base 2 of each row that was cut into pieces, by sequence, KV head and
 // row.
 std::map<std::tuple<int32_t, int32_t, int32_t>, double> LogSumExps(const AttentionCase& c,
-                                                                   PrefillAttention prefill) {
+                                                                   MatrixInstruction prefill) {
   const auto device = MakeDevice();
   MergeLog log(*device);
   const AttentionBatch batch(c);
@@ -190,8 +190,8 @@ TEST_F(CudaPrefillAttentionBatchTest, BothKernelsLeaveTheSameLogSumExps) {
   // Both kernels cut all units of the step.
   const AttentionCase c{
       .sequences = {{1000, 40}}, .num_heads = 4, .num_kv_heads = 2, .alibi = true};
-  const auto mma = LogSumExps(c, PrefillAttention::kMma);
-  const auto wgmma = LogSumExps(c, PrefillAttention::kWgmma);
+  const auto mma = LogSumExps(c, MatrixInstruction::kMma);
+  const auto wgmma = LogSumExps(c, MatrixInstruction::kWgmma);
   ASSERT_EQ(wgmma.size(), 2u * 2 * 40);
   ASSERT_EQ(mma.size(), wgmma.size());
   // Queries and keys are below 5, so the magnitudes of a score's products add up to less than 25 *

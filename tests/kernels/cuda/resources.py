@@ -45,8 +45,8 @@ CACHE = ROOT / "build/cuda_resources"
 NVDISASM = ROOT / "build/nvdisasm"
 RENEW = "python3 tests/kernels/cuda/resources.py --update"
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a")
-# The source whose kernels use wgmma and TMA.
-HOPPER_SOURCE = "kernels/cuda/prefill_attention.cu"
+# The sources whose kernels use wgmma and TMA.
+HOPPER_SOURCES = ("kernels/cuda/prefill_attention.cu", "kernels/cuda/wgmma_grouped_gemm.cu")
 # The flags of cmake/Cuda.cmake and of CMAKE_BUILD_TYPE RelWithDebInfo.
 FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "--expt-relaxed-constexpr", "-Wno-deprecated-gpu-targets")
 # ptxas does not know how much shared memory a launch requests. This maps a kernel to its header and to the
@@ -66,13 +66,14 @@ DYNAMIC_SHARED = {
     "PlanDecodesKernel": ("kernels/cuda/plan_decodes.cuh", "PlanSharedBytes(256, 264, {0})"),
     "SampleKernel": ("kernels/cuda/sample_select.cuh", "kSampleSharedBytes"),
     "PrefillAttnKernel": ("kernels/cuda/prefill_shape.cuh", "sizeof(PrefillShared<PrefillShape<{1}>>)"),
+    "WgmmaGroupedGemmKernel": ("kernels/cuda/wgmma_grouped_gemm.cuh", "kWgmmaGemmSharedBytes"),
     "QuantizeRowsKernel": ("kernels/cuda/rows.cuh", "kBlockSumBytes"),
     "QkvPostKernel": ("kernels/cuda/qkv_post.cuh", "kBlockSumBytes"),
 }
 
 # The kernels whose hot loops are counted.
 HOT_LOOPS = ("AttnKernel", "Fp8AttnKernel", "SkippingAttnKernel", "PrefillAttnKernel", "PackedBatchGemmKernel", "PackedGemmKernel",
-             "GroupedGemmKernel", "PackedGroupedGemmKernel")
+             "GroupedGemmKernel", "PackedGroupedGemmKernel", "WgmmaGroupedGemmKernel")
 NO_NVDISASM = ("no nvdisasm, so what the kernels execute was not counted; `pip install nvidia-cuda-nvdisasm` for the python3 "
                "that runs this, or an nvdisasm on PATH, lets it be")
 
@@ -125,7 +126,7 @@ def order(row: Row):
 def sources() -> dict[str, tuple[str, ...]]:
     """Returns every file with kernels, and the targets for which it is compiled."""
     found = {path.relative_to(ROOT).as_posix(): TARGETS for path in sorted((ROOT / "kernels/cuda").glob("*.cu"))}
-    return found | {HOPPER_SOURCE: ("sm_90a",)}
+    return found | {source: ("sm_90a",) for source in HOPPER_SOURCES}
 
 
 def key_of(source: str, targets: tuple[str, ...], root: pathlib.Path = ROOT) -> str:
