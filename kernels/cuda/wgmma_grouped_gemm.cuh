@@ -66,7 +66,7 @@ __device__ __forceinline__ void ForEachProduct(const GroupedGemmParams& p,
   }
 }
 
-// What the third warpgroup does. All its threads must call these functions.
+// The third warpgroup's work. All its threads must call these functions.
 template <typename T, bool kGated>
 class ProductFetcher {
  public:

@@ -56,6 +56,31 @@ std::vector<float> RowOf(const std::vector<float>& values, int64_t row, int64_t 
   return {values.begin() + row * cols, values.begin() + (row + 1) * cols};
 }
 
+// Compares with doubles each token of `got` whose choice of experts is certain, up to the first
+// error, and returns how many there are. Raises `worst` to the largest error, as a share of its
+// bound.
+int64_t CheckCertainTokens(const TestMixture& mixture, DType dtype, const std::vector<float>& input,
+                           const std::vector<float>& residual, const std::vector<float>& got,
+                           double& worst) {
+  const int64_t hidden = mixture.shape().hidden, num_tokens = std::ssize(input) / hidden;
+  int64_t certain = 0;
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    const auto answer = mixture.Naive(RowOf(input, t, hidden),
+                                      residual.empty() ? residual : RowOf(residual, t, hidden),
+                                      testing::Rounding(dtype));
+    if (answer.margin <= 0.0) continue;
+    ++certain;
+    for (int64_t i = 0; i < hidden; ++i) {
+      const testing::Exact& want = answer.out[static_cast<size_t>(i)];
+      const double error = std::abs(got[static_cast<size_t>(t * hidden + i)] - want.value);
+      EXPECT_LE(error, want.bound) << "token " << t << ", element " << i;
+      if (!(error <= want.bound)) return certain;
+      worst = std::max(worst, error / want.bound);
+    }
+  }
+  return certain;
+}
+
 // Its blocks may have as much shared memory as those of sm_86 and sm_89.
 class SmallBlockDevice final : public ForwardingDevice {
  public:
@@ -187,24 +212,13 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
       const auto backend = MakeBackend(dtype);
       const auto weights = mixture.Prepare(*backend);
       const std::vector<float> got = RunMixture(*backend, weights, shape, input, residual);
-      int64_t certain = 0;
-      for (int64_t t = 0; t < c.num_tokens; ++t) {
-        const std::vector<float> token = RowOf(input, t, shape.hidden);
-        const std::vector<float> together = RowOf(got, t, shape.hidden);
-        const std::vector<float> added = RowOf(residual, t, shape.hidden);
-        if (t % std::max<int64_t>(5, c.num_tokens / 10) == 0) {
-          EXPECT_EQ(RunMixture(*backend, weights, shape, token, added), together);
-        }
-        const auto answer = mixture.Naive(token, added, testing::Rounding(dtype));
-        if (answer.margin <= 0.0) continue;
-        ++certain;
-        for (int64_t i = 0; i < shape.hidden; ++i) {
-          const testing::Exact& want = answer.out[static_cast<size_t>(i)];
-          const double error = std::abs(together[static_cast<size_t>(i)] - want.value);
-          ASSERT_LE(error, want.bound) << "token " << t << ", element " << i;
-          worst = std::max(worst, error / want.bound);
-        }
+      for (int64_t t = 0; t < c.num_tokens; t += std::max<int64_t>(5, c.num_tokens / 10)) {
+        EXPECT_EQ(RunMixture(*backend, weights, shape, RowOf(input, t, shape.hidden),
+                             RowOf(residual, t, shape.hidden)),
+                  RowOf(got, t, shape.hidden));
       }
+      const int64_t certain = CheckCertainTokens(mixture, dtype, input, residual, got, worst);
+      if (HasFailure()) return;
       EXPECT_GE(certain * 10, c.num_tokens * 9);
       if (c.num_tokens >= 128) {
         // A device of little shared memory has other tiles for many rows, and sums in the same
@@ -274,20 +288,8 @@ TEST_P(CudaMoeTest, WgmmaAgreesWithDoubles) {
       const auto backend = MakeWgmmaBackend(dtype, &num_maps);
       const std::vector<float> got = RunMixture(*backend, mixture.Prepare(*backend), shape, input);
       EXPECT_EQ(num_maps, cases[number].num_maps);
-      int64_t certain = 0;
-      for (int64_t t = 0; t < c.num_tokens; ++t) {
-        const auto answer =
-            mixture.Naive(RowOf(input, t, shape.hidden), {}, testing::Rounding(dtype));
-        if (answer.margin <= 0.0) continue;
-        ++certain;
-        for (int64_t i = 0; i < shape.hidden; ++i) {
-          const testing::Exact& want = answer.out[static_cast<size_t>(i)];
-          const double error =
-              std::abs(got[static_cast<size_t>(t * shape.hidden + i)] - want.value);
-          ASSERT_LE(error, want.bound) << "token " << t << ", element " << i;
-          worst = std::max(worst, error / want.bound);
-        }
-      }
+      const int64_t certain = CheckCertainTokens(mixture, dtype, input, {}, got, worst);
+      if (HasFailure()) return;
       EXPECT_GE(certain * 10, c.num_tokens * 8);
     }
   }
@@ -392,21 +394,8 @@ class CudaPackedMoeTest : public CudaMoeTest {
     EXPECT_EQ(IsPacked(*weights.down), shape.down_type != WeightType::kBF16);
     std::vector<float> got = RunMixture(backend, weights, shape, input, residual);
     const int64_t num_tokens = std::ssize(input) / shape.hidden;
-    int64_t certain = 0;
-    for (int64_t t = 0; t < num_tokens; ++t) {
-      const auto answer = rounded.Naive(
-          RowOf(input, t, shape.hidden),
-          residual.empty() ? residual : RowOf(residual, t, shape.hidden), testing::Rounding(dtype));
-      if (answer.margin <= 0.0) continue;
-      ++certain;
-      for (int64_t i = 0; i < shape.hidden; ++i) {
-        const testing::Exact& want = answer.out[static_cast<size_t>(i)];
-        const double error = std::abs(got[static_cast<size_t>(t * shape.hidden + i)] - want.value);
-        EXPECT_LE(error, want.bound) << "token " << t << ", element " << i;
-        if (error > want.bound) return got;
-        worst_ = std::max(worst_, error / want.bound);
-      }
-    }
+    const int64_t certain = CheckCertainTokens(rounded, dtype, input, residual, got, worst_);
+    if (HasFailure()) return got;
     EXPECT_GE(certain * 10, num_tokens * 9);
     return got;
   }
