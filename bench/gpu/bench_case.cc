@@ -60,10 +60,15 @@ AttentionGroup Variants(const AttentionCase& base, const std::vector<int32_t>& b
   return group;
 }
 
-// Returns the group and, as its last case, the first one with a cache of fp8.
+// Returns the group and, as its last cases, the first one of each kernel with a cache of fp8.
 AttentionGroup WithFp8(AttentionGroup group) {
-  group.push_back(group.front());
-  group.back().fp8 = true;
+  const AttentionGroup of_16_bits = group;
+  for (const bool wgmma : {false, true}) {
+    const auto first = std::ranges::find(of_16_bits, wgmma, &AttentionCase::wgmma);
+    if (first == of_16_bits.end()) continue;
+    group.push_back(*first);
+    group.back().fp8 = true;
+  }
   return group;
 }
 
@@ -175,7 +180,7 @@ std::vector<AttentionGroup> TinyGroups() {
       Variants(Ragged(3, 20, 600, kGrouped), {16}),
       Forks(3, 128, 20, kGrouped),
       Skips(2, 1500, kGrouped),
-      PrefillVariants(Uniform("prefill", 1, 40, 40, kGrouped), {16}),
+      WithFp8(PrefillVariants(Uniform("prefill", 1, 40, 40, kGrouped), {16})),
       Variants(Uniform("prefill", 1, 8, 100, kGrouped), {16}),
       PrefillVariants(Mixed(3, 70, 20, kGrouped), {16}),
       With(Uniform("decode", 2, 1, 50, kGrouped), &AttentionCase::layers, 3),
@@ -241,7 +246,8 @@ nlohmann::ordered_json ShapeToJson(const AttentionCase& c) {
 }
 
 const Expectation& ExpectationOf(const AttentionCase& c) {
-  if (c.fp8) return kFp8Expectation;
+  if (c.fp8 && c.wgmma) return kFp8WgmmaExpectation;
+  if (c.fp8) return c.head_dim <= 128 ? kFp8Expectation : kFp8NarrowExpectation;
   if (c.skips) return kSkipExpectation;
   return c.wgmma ? kWgmmaExpectation : c.together ? kTogetherExpectation : kAttentionExpectation;
 }

@@ -57,10 +57,14 @@ inline constexpr Expectation kSkipExpectation = {
 // An estimated 2 us of partial results cross the L2 cache.
 inline constexpr Expectation kTogetherExpectation = {.of_gemm = 0.43, .launch_seconds = 8e-6};
 // With an fp8 cache, a byte of the cache takes three times as many instructions, so less of the
-// read bandwidth is expected, and of a prefill, whose limit they are, half the speed
-// (docs/evidence/gpu-predictions.md).
+// read bandwidth is expected. Prefills also widen what they multiply, each warp for itself where
+// items have at most 64 rows (docs/evidence/gpu-predictions.md).
 inline constexpr Expectation kFp8Expectation = {
+    .of_read = 0.8, .of_gemm = 0.375, .launch_seconds = 6e-6};
+inline constexpr Expectation kFp8NarrowExpectation = {
     .of_read = 0.8, .of_gemm = 0.23, .launch_seconds = 6e-6};
+inline constexpr Expectation kFp8WgmmaExpectation = {
+    .of_read = 0.8, .of_gemm = 0.55, .launch_seconds = 6e-6};
 
 // The packed GEMM is predicted to be limited by the instructions that it issues, and with 8 or 16
 // tokens by the activations that it reads from L2 (docs/evidence/gpu-predictions.md).
@@ -112,8 +116,8 @@ struct AttentionCase {
   int64_t cache_element_bytes() const { return fp8 ? 1 : 2; }
 };
 // Returns a name such as "decode 64x8192 32/8 d128 bs16 alibi". Sequences are written as
-// count x query_len @ context_len, without the query_len where it is 1. " wgmma" or " fp8" is at
-// the end, or " prefix 4096 together", " skipping", " of 32 layers" or " apart".
+// count x query_len @ context_len, without the query_len where it is 1. " wgmma" and " fp8" are
+// at the end, or " prefix 4096 together", " skipping", " of 32 layers" or " apart".
 std::string Name(const AttentionCase& c);
 // Returns the fields of the shape, for another program that measures the same case.
 nlohmann::ordered_json ShapeToJson(const AttentionCase& c);

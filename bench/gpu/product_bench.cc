@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "bench/gpu/op_variants.h"
 #include "bench/gpu/ops_bench.h"
+#include "kernels/cuda/fixed_rows_gemm.h"
 #include "kernels/cuda/fp8_weight.h"
 #include "kernels/cuda/matrix_instruction.h"
 #include "kernels/cuda/moe.h"
@@ -29,6 +30,7 @@ using kernels::TensorView;
 using kernels::WeightType;
 using kernels::cuda::CudaWeight;
 using kernels::cuda::Device;
+using kernels::cuda::GemmRows;
 using kernels::cuda::GemmScales;
 using kernels::cuda::MatrixInstruction;
 

@@ -66,7 +66,8 @@ sanitizer_cases=(
   "memcheck cuda_paged_attention_test Cases/*/0:Cases/*/1:Cases/*/9:Cases/*/10"
   "racecheck cuda_paged_attention_test Cases/*/0:Cases/*/10"
   "synccheck cuda_paged_attention_test Cases/*/0:Cases/*/10"
-  "memcheck cuda_fp8_attention_test *EveryNumber*" "racecheck cuda_fp8_attention_test *EveryNumber*"
+  "memcheck cuda_fp8_attention_test *EveryNumber*" "racecheck cuda_fp8_attention_test *EveryNumber*-*/4"
+  "synccheck cuda_fp8_attention_test *EveryNumber*/4"
   "memcheck cuda_prefill_attention_test Cases/*/0" "synccheck cuda_prefill_attention_test Cases/*/0"
   "memcheck cuda_shared_keys_test Cases/*/0" "racecheck cuda_shared_keys_test Cases/*/0"
   "memcheck cuda_far_keys_test *OtherKernels*:*DrawnRanges*" "racecheck cuda_far_keys_test *DrawnRanges*"
@@ -82,8 +83,9 @@ sanitizer_cases=(
 ncu_cases=(
   "AttnKernel decode decode 64x8192 32/8 d128 bs16" "AttnMergeKernel decode decode 1x131072 32/8 d128 bs16"
   "Fp8AttnKernel decode decode 64x8192 32/8 d128 bs16 fp8"
-  "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16"
+  "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16" "Fp8AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16 fp8"
   "PrefillAttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16 wgmma"
+  "Fp8PrefillAttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16 wgmma fp8"
   "WgmmaGroupedGemmKernel linear moe mixtral 8/2 BF16 M=8192 wgmma"
   "PackedGemmKernel linear linear Q4_K M=1 N=4096 K=14336"
   "PackedBatchGemmKernel linear linear Q4_K M=64 N=4096 K=14336")

@@ -2,11 +2,7 @@
 
 // The two matrix products of attention with a cache of E4M3.
 //
-// A product takes elements of T, and every number of e4m3 is one of T. The bits of a code, moved to
-// their places in a T, are the number times 2^-120 in Bf16 and times 2^-8 in F16. So elements need
-// no arithmetic, only moves of bits, and a factor of the scores and of the output makes up for the
-// power of two (E4M3In<T>::kFactor). Numbers below the normal ones of e4m3 become subnormal
-// numbers of T, which tensor cores multiply exactly (doi:10.7717/peerj-cs.330).
+// A product takes elements of T, to which moves of bits widen those of E4M3 (widen_fp8.cuh).
 //
 // A word has four adjacent elements of a key. Its elements 0 and 2 become one word of a fragment,
 // and its elements 1 and 3 another. So the order of a key's elements in the products with queries
@@ -14,33 +10,14 @@
 // the output is likewise not where 16-bit values would have it. A lane has four adjacent columns of
 // 16, and GetOutput puts them in order.
 //
-// The bits of NaN would become 480. Instead each code is compared with that of NaN, and if an item
-// has read one, its output is NaN.
+// Each code is compared with that of NaN, and if an item has read one, its output is NaN.
 
 #include <limits>
 
 #include "kernels/cuda/attn_products.cuh"
+#include "kernels/cuda/widen_fp8.cuh"
 
 namespace quire::kernels::cuda {
-
-// How elements of E4M3 become elements of T.
-template <typename T>
-struct E4M3In;
-template <>
-struct E4M3In<Bf16> {
-  static constexpr int kShift = 4;
-  static constexpr uint32_t kMask = 0x87f087f0;
-  // Queries and weights are multiplied by this, so that sums of products are normal float32.
-  static constexpr float kRaised = 0x1p64f;
-  static constexpr float kFactor = 0x1p56f;  // 2^120 / kRaised
-};
-template <>
-struct E4M3In<F16> {
-  static constexpr int kShift = 7;
-  static constexpr uint32_t kMask = 0xbf80bf80;
-  static constexpr float kRaised = 1.0f;
-  static constexpr float kFactor = 0x1p8f;
-};
 
 template <typename T, typename Shape>
 struct AttnProducts<T, E4M3, Shape> {
@@ -83,7 +60,7 @@ struct AttnProducts<T, E4M3, Shape> {
         LdMatrix(b, from + n * 8 * Shape::kHeadDim);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          FindNan(b[i]);
+          nan_.Look(b[i]);
           Mma<T>(scores[n + i / 2], q[k + i % 2], Widen<0>(b[i]), Widen<1>(b[i]));
         }
       }
@@ -109,7 +86,7 @@ struct AttnProducts<T, E4M3, Shape> {
         LdMatrixTransposed(b, rows + n * 8 * Shape::kHeadDim +
                                   SwizzledChunk<Shape::kChunks>(row, c + at.lane / 16) * 16);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) FindNan(b[i]);
+        for (int i = 0; i < 4; ++i) nan_.Look(b[i]);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int tile = 2 * (c + i);
@@ -125,7 +102,7 @@ struct AttnProducts<T, E4M3, Shape> {
   __device__ __forceinline__ void GetOutput(
       float factor, const float (&out)[Shape::kProductTiles][4],
       float (&columns)[Shape::kColumnTiles][2 * Shape::kLaneColumns]) const {
-    const bool has_nan = __any_sync(0xffffffffu, (flipped_ & 0x80808080) != 0);
+    const bool has_nan = __any_sync(0xffffffffu, nan_.found());
     if (has_nan) factor = std::numeric_limits<float>::quiet_NaN();
 #pragma unroll
     for (int c = 0; c < Shape::kColumnTiles; ++c) {
@@ -141,18 +118,16 @@ struct AttnProducts<T, E4M3, Shape> {
   using In = E4M3In<T>;
   static_assert(Shape::kChunks % 2 == 0 && Shape::kLaneColumns == 4);
 
-  // Returns elements kFirst and kFirst + 2 of a word, as elements of T divided by 2^120 or 2^8.
+  // Returns elements kFirst and kFirst + 2 of a word.
   template <int kFirst>
   __device__ __forceinline__ static uint32_t Widen(uint32_t word) {
-    return (SignExtend<kFirst>(word) << In::kShift) & In::kMask;
+    return WidenPair<T, kFirst, kFirst + 2>(word);
   }
   __device__ __forceinline__ static uint32_t Raised(float low, float high) {
     return Pack2<T>(low * In::kRaised, high * In::kRaised);
   }
-  // In the code of NaN, all bits but the sign are 1. So the addition of 1 changes the sign.
-  __device__ __forceinline__ void FindNan(uint32_t word) { flipped_ |= (word + 0x01010101) ^ word; }
 
-  uint32_t flipped_ = 0;  // bits 7 of bytes: changed by FindNan's addition
+  NanFinder nan_;  // among all words that the thread has read
 };
 
 }  // namespace quire::kernels::cuda

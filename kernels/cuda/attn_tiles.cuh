@@ -72,36 +72,52 @@ struct TileLoader {
   // If not `wanted`, looks blocks up and copies nothing. The condition is a predicate of each copy,
   // because ptxas leaves a loop with a branch around the copies by one more branch.
   __device__ __forceinline__ void Load(int tile_begin, int stage, bool wanted) const {
-    const int row = thread / kThreadsPerRow;
-    const int chunk = thread % kThreadsPerRow;
-    wanted = wanted && chunk < kChunks;
-    // All lookups come first, so that they wait for memory together. Past the last key, the table
-    // may end.
+    wanted = wanted && chunk() < kChunks;
     uint32_t block[kLookups];
-#pragma unroll
-    for (int i = 0; i < kLookups; ++i) {
-      const int key = tile_begin + row + i * kRowsPerLookup;
-      block[i] = static_cast<uint32_t>(table[std::min(key, key_end - 1) >> log2_block_size]);
-    }
-    T* const tile = StageOfTiles<T, Shape>(stage) + row * kHeadDim;
-    const T* const head = keys + chunk * kChunkElements;
+    LookUp(tile_begin, block);
+    T* const tile = StageOfTiles<T, Shape>(stage) + row() * kHeadDim;
 #pragma unroll
     for (int i = 0; i < kLookups; ++i) {
       const int first_row = i * kRowsPerLookup;
-      const int key = tile_begin + row + first_row;
-      const auto slot = static_cast<uint32_t>(key) & ((1u << log2_block_size) - 1);
-      const auto* const in_block_0 = reinterpret_cast<const std::byte*>(head + slot * kHeadDim);
-      const auto* const from =
-          reinterpret_cast<const T*>(in_block_0 + uint64_t{block[i]} * block_bytes);
+      const int key = tile_begin + row() + first_row;
+      const T* const from = Place(key, block[i]);
 #pragma unroll
       for (int j = 0; j < kRowsPerLookup; j += kRowsApart) {
-        const bool valid = key + j >= key_begin && key + j < key_end;
         T* const to = tile + (first_row + j) * kHeadDim +
-                      SwizzledChunk<kChunks>(row + j % 8, chunk) * kChunkElements;
-        CpAsyncIf(wanted, to, from + j * kHeadDim, valid);
-        CpAsyncIf(wanted, to + Shape::kTileElements, from + value_offset + j * kHeadDim, valid);
+                      SwizzledChunk<kChunks>(row() + j % 8, chunk()) * kChunkElements;
+        CpAsyncIf(wanted, to, from + j * kHeadDim, IsValid(key + j));
+        CpAsyncIf(wanted, to + Shape::kTileElements, from + value_offset + j * kHeadDim,
+                  IsValid(key + j));
       }
     }
+  }
+
+  // The first row of a tile that the thread copies, and its chunk of a row.
+  __device__ __forceinline__ int row() const { return thread / kThreadsPerRow; }
+  __device__ __forceinline__ int chunk() const { return thread % kThreadsPerRow; }
+
+  // Looks up the blocks of the thread's rows: of row(), and of every kRowsPerLookup-th one after
+  // it.
+  __device__ __forceinline__ void LookUp(int tile_begin, uint32_t (&block)[kLookups]) const {
+    // All lookups come first, so that they wait for memory together. Past the last key, the table
+    // may end.
+#pragma unroll
+    for (int i = 0; i < kLookups; ++i) {
+      const int key = tile_begin + row() + i * kRowsPerLookup;
+      block[i] = static_cast<uint32_t>(table[std::min(key, key_end - 1) >> log2_block_size]);
+    }
+  }
+
+  // Returns where the thread's chunk of `key` is. The next keys of the block follow it.
+  __device__ __forceinline__ const T* Place(int key, uint32_t block) const {
+    const auto slot = static_cast<uint32_t>(key) & ((1u << log2_block_size) - 1);
+    const auto* const in_block_0 =
+        reinterpret_cast<const std::byte*>(keys + chunk() * kChunkElements + slot * kHeadDim);
+    return reinterpret_cast<const T*>(in_block_0 + uint64_t{block} * block_bytes);
+  }
+
+  __device__ __forceinline__ bool IsValid(int key) const {
+    return key >= key_begin && key < key_end;
   }
 };
 

@@ -8,6 +8,12 @@
 // from shared memory. The output of 32 rows takes half of the registers. So Q stays in shared
 // memory, in the place of the third stage of tiles. At more than 64 dimensions, a tile has 32 keys,
 // and there are twice as many stages. Nothing that can be computed again stays in a register.
+//
+// A cache of E4M3 is widened once for all warps (WideTiles), where the warps of smaller items each
+// widen what they multiply.
+
+#include <algorithm>
+#include <cstddef>
 
 #include "kernels/cuda/attn_keys.cuh"
 #include "kernels/cuda/attn_params.h"
@@ -15,13 +21,14 @@
 #include "kernels/cuda/attn_shape.cuh"
 #include "kernels/cuda/attn_softmax.cuh"
 #include "kernels/cuda/attn_tiles.cuh"
+#include "kernels/cuda/fp8_tiles.cuh"
 #include "kernels/cuda/primitives.cuh"
 
 namespace quire::kernels::cuda {
 
-// The sizes of a wide item, with the memory of AttnShape. kKeyTiles are those of a tile, of which a
-// warp takes all keys.
-template <int kHeadDimension>
+// The sizes of a wide item. kKeyTiles are those of a tile, of which a warp takes all keys. Stages
+// hold elements of 16 bits. With a cache of 16 bits, the memory is that of AttnShape.
+template <int kHeadDimension, typename Cache>
 struct WideAttnShape : AttnShape<kHeadDimension, 4> {
   using Base = AttnShape<kHeadDimension, 4>;
   static constexpr int kWarpRowTiles = 2;
@@ -29,8 +36,105 @@ struct WideAttnShape : AttnShape<kHeadDimension, 4> {
   static constexpr int kKeys = kHeadDimension <= 64 ? 64 : 32;
   static constexpr int kKeyTiles = kKeys / 8;
   static constexpr int kTileElements = kKeys * kHeadDimension;
-  static constexpr int kStages = 2 * Base::kKeys / kKeys;
-  static_assert((kRows + kStages * 2 * kKeys) * kHeadDimension * 2 <= Base::kSharedBytes);
+  static constexpr bool kWidens = sizeof(Cache) == 1;
+  static constexpr int kStages = kWidens ? 2 : 2 * Base::kKeys / kKeys;
+  static constexpr int kStagesAndQueryBytes = (kStages * 2 * kKeys + kRows) * kHeadDimension * 2;
+  static constexpr int kSharedBytes =
+      kWidens ? kStagesAndQueryBytes + kStages * 2 * kTileElements : Base::kSharedBytes;
+  static_assert(kStagesAndQueryBytes <= kSharedBytes);
+};
+
+// The tiles of an item, from the newest on.
+template <typename T, typename Cache, typename Shape>
+class WideTiles {
+ public:
+  __device__ __forceinline__ WideTiles(const AttnParams<T>& p, const AttentionItem& item,
+                                       const ItemTiles<false>& tiles, int thread)
+      : loader_(p, item, thread), tiles_(tiles) {}
+
+  // Starts to copy the first tiles.
+  __device__ __forceinline__ void Start() const {
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) {
+      const int tile = tiles_.count() - 1 - i;
+      if (tile >= 0) loader_.Load(tiles_.FirstKey(tile), i, /*wanted=*/true);
+      CpAsyncCommit();
+    }
+  }
+
+  // Returns the keys of the i-th tile, which its values follow, and starts to copy another. No
+  // thread may access the tile before it any more. All threads of the block must call this
+  // function.
+  __device__ __forceinline__ const T* Next(int i) {
+    CpAsyncWait<kStages - 2>();
+    __syncthreads();
+    const int next = i - (kStages - 1), free_stage = (stage_ == 0 ? kStages : stage_) - 1;
+    loader_.Load(tiles_.FirstKey(std::max(next, 0)), free_stage, next >= 0);
+    CpAsyncCommit();
+    const T* const tile = StageOfTiles<T, Shape>(stage_);
+    stage_ = stage_ + 1 < kStages ? stage_ + 1 : 0;
+    return tile;
+  }
+
+ private:
+  static constexpr int kStages = Shape::kStages;
+
+  const TileLoader<T, Shape> loader_;
+  const ItemTiles<false>& tiles_;
+  int stage_ = 0;
+};
+
+// The same with a cache of E4M3. A tile's codes are copied, and widened into its stage while the
+// tile before it is multiplied.
+template <typename T, typename Shape>
+class WideTiles<T, E4M3, Shape> {
+ public:
+  __device__ __forceinline__ WideTiles(const AttnParams<T>& p, const AttentionItem& item,
+                                       const ItemTiles<false>& tiles, int thread)
+      : codes_(p, item, thread,
+               reinterpret_cast<uint4*>(DynamicShared<std::byte>() + Shape::kStagesAndQueryBytes)),
+        tiles_(tiles) {}
+
+  __device__ __forceinline__ void Start() const {
+    const int last = tiles_.count() - 1;
+    Copy(last, 0);
+    Copy(last - 1, 1);
+    Widen(last, 0);
+  }
+  __device__ __forceinline__ const T* Next(int i) {
+    __syncthreads();
+    const T* const tile = StageOfTiles<T, Shape>(stage_);
+    stage_ = 1 - stage_;
+    Widen(i - 1, stage_);
+    return tile;
+  }
+
+ private:
+  static_assert(Shape::kStages == 2);
+
+  // Starts to copy the codes of the i-th tile, if there is one.
+  __device__ __forceinline__ void Copy(int i, int stage) const {
+    codes_.Copy(tiles_.FirstKey(std::max(i, 0)), stage, i >= 0);
+  }
+
+  // Widens the i-th tile into `stage`, and starts to copy the codes of the one after the next in
+  // their place. If there is no i-th tile, what it leaves there is never read.
+  __device__ __forceinline__ void Widen(int i, int stage) const {
+    CpAsyncWait<1>();
+    T* const tile = StageOfTiles<T, Shape>(stage);
+    codes_.template Widen<T>(stage, [&](int part, int row, int offset, int chunk) {
+      return tile + part * Shape::kTileElements + (row + offset) * Shape::kHeadDim +
+             SwizzledChunk<Shape::kChunks>(row, chunk) * 8;
+    });
+    Copy(i - 2, stage);
+  }
+
+  using Codes = CodeTiles<Shape::kHeadDim, Shape::kKeys, /*kParts=*/2>;
+  static_assert(Shape::kStagesAndQueryBytes + 2 * Codes::kSlotBytes == Shape::kSharedBytes);
+
+  const Codes codes_;
+  const ItemTiles<false>& tiles_;
+  int stage_ = 0;
 };
 
 // Copies the queries of an item to shared memory, as a tile of kRows rows. Rows past the end of the
@@ -158,37 +262,26 @@ __device__ __forceinline__ void BiasAndMaskBoth(const AttnParams<T>& p, const La
 }
 
 // Processes an item of more than 64 rows. All threads of the block must call this function.
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, typename Cache>
 __device__ __forceinline__ void AttendWideItem(const AttnParams<T>& p, int index) {
   const AttentionItem item = p.items[index];
-  using Shape = WideAttnShape<kHeadDim>;
-  constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages;
+  using Shape = WideAttnShape<kHeadDim, Cache>;
+  constexpr int kKeys = Shape::kKeys;
   AttnPlace<Shape> at;
   at.row_warp = at.thread / 32 * Shape::kWarpRowTiles;  // of the first row tile
   at.key_warp = 0;
   const ItemTiles<false> tiles(p.tiles, item, kKeys);
-  const TileLoader<T, Shape> loader(p, item, at.thread);
-  T* const q_tile = StageOfTiles<T, Shape>(kStages);
+  WideTiles<T, Cache, Shape> wide_tiles(p, item, tiles, at.thread);
+  T* const q_tile = StageOfTiles<T, Shape>(Shape::kStages);
   LoadQueryTile<T, Shape>(p, item, at.thread, q_tile);
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) {
-    const int tile = tiles.count() - 1 - i;
-    if (tile >= 0) loader.Load(tiles.FirstKey(tile), i, /*wanted=*/true);
-    CpAsyncCommit();
-  }
+  wide_tiles.Start();
 
   const LaneRows rows[2] = {LaneRows(p, item, at.row()), LaneRows(p, item, at.row() + 16)};
   const SeenByAll seen_by_all(p, item);
   float out[2][Shape::kProductTiles][4] = {};
   OnlineSoftmax softmax[2];
-  int stage = 0;
   for (int i = tiles.count() - 1; i >= 0; --i) {
-    CpAsyncWait<kStages - 2>();
-    __syncthreads();
-    const int next = i - (kStages - 1), free_stage = (stage == 0 ? kStages : stage) - 1;
-    loader.Load(tiles.FirstKey(std::max(next, 0)), free_stage, next >= 0);
-    CpAsyncCommit();
-    const T* const k_tile = StageOfTiles<T, Shape>(stage);
+    const T* const k_tile = wide_tiles.Next(i);
     float scores[2][Shape::kKeyTiles][4];
     // Opaque, so that no register holds the places of a lane's fragments from one tile to the next.
     const int thread = Opaque(at.thread), lane = thread % 32;
@@ -203,7 +296,6 @@ __device__ __forceinline__ void AttendWideItem(const AttnParams<T>& p, int index
       Rescale(rescale, out[r]);
     }
     AddWideValues<T, Shape>(scores, k_tile + Shape::kTileElements, lane, out);
-    stage = stage + 1 < kStages ? stage + 1 : 0;
   }
   // After this barrier, the next item's queries and tiles are copied.
   __syncthreads();
@@ -212,6 +304,10 @@ __device__ __forceinline__ void AttendWideItem(const AttnParams<T>& p, int index
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     softmax[r].SumOfLanes();
+    if constexpr (Shape::kWidens) {
+      const float factor[2] = {p.value_factor, p.value_factor};
+      Rescale(factor, out[r]);
+    }
     StoreRows(p, stored, at, softmax[r], out[r]);
     ++at.row_warp;
   }

@@ -5,9 +5,9 @@ namespace quire::kernels::cuda {
 namespace {
 
 template <typename T, int kHeadDim>
-constexpr Fp8AttnInstance<T> kInstance = {kHeadDim,
-                                          AttnShape<kHeadDim, 4, sizeof(E4M3)>::kSharedBytes,
-                                          &Fp8AttnKernel<T, kHeadDim>, E4M3In<T>::kFactor};
+constexpr Fp8AttnInstance<T> kInstance = {
+    kHeadDim, AttnShape<kHeadDim, 4, sizeof(E4M3)>::kSharedBytes,
+    WideAttnShape<kHeadDim, E4M3>::kSharedBytes, &Fp8AttnKernel<T, kHeadDim>, E4M3In<T>::kFactor};
 
 // As paged_attention.cu, without the head_dims that few models have.
 template <typename T>

@@ -2,7 +2,8 @@
 
 // Paged attention over a cache of E4M3 with mma.sync, for queries in Bf16 or F16. The kernel is
 // AttnKernel (paged_attention.cuh) with the products of attn_fp8.cuh. Its tiles have as many keys
-// and half the bytes.
+// and half the bytes. Wide items are widened first (attn_wide.cuh), for which they need more
+// memory.
 
 #include "kernels/cuda/attn_fp8.cuh"
 #include "kernels/cuda/paged_attention.cuh"

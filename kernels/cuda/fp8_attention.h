@@ -12,6 +12,7 @@ template <typename T>
 struct Fp8AttnInstance {
   int64_t head_dim;
   int64_t shared_bytes;
+  int64_t wide_shared_bytes;  // with items of more than kMostItemRows rows
   void (*kernel)(AttnParams<T>);
   float factor;  // the kernel's scores and output are to be multiplied by it (attn_fp8.cuh)
 };

@@ -117,11 +117,11 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   AttentionPlanOptions options = options_;
   options.grid_size = uploaded.grid_size;
   options.skips_far_keys = uploaded.skips_far_keys;
-  const bool has_prefill = prefill_ == MatrixInstruction::kWgmma && !fp8 &&
-                           !args.pattern.has_holes() && FindPrefill<Bf16>(head_dim) != nullptr;
+  const bool has_prefill = prefill_ == MatrixInstruction::kWgmma && !args.pattern.has_holes() &&
+                           FindPrefill<Bf16>(head_dim, fp8) != nullptr;
   // Items that skip keys of their own have few rows.
   options.wide_items =
-      !fp8 && !args.pattern.has_holes() && !uploaded.skips_far_keys && HasWideItems(head_dim);
+      !args.pattern.has_holes() && !uploaded.skips_far_keys && HasWideItems(head_dim);
   options.prefill_grid_size = has_prefill ? device_.info().num_sms : 0;
   if (is_first && args.most_seqs > 0) {
     RETURN_IF_ERROR(Reserve(LargestPlan(args, options), head_dim, uploaded));
@@ -193,6 +193,8 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
     const int64_t num_ranges = std::ssize(part.block_starts) - 1;
     UploadedPlan::Part& to = uploaded.parts.emplace_back();
     to = {.prefill = part.prefill,
+          .has_wide_items = std::ranges::any_of(
+              part.items, [](const AttentionItem& item) { return item.num_rows > kMostItemRows; }),
           .num_blocks = num_ranges,
           .num_ranges = num_ranges,
           .items = items,
@@ -286,8 +288,7 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
   RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache.keys, 16));
   RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache.values, 16));
   const DType cache_dtype = args.kv_cache.dtype();
-  // Queries of wide items are copied by 16 bytes, and those of an fp8 cache are loaded by 8.
-  RETURN_IF_ERROR(CheckAligned("query", args.query, cache_dtype == DType::kF8E4M3 ? 8 : 16));
+  RETURN_IF_ERROR(CheckAligned("query", args.query, 16));  // as wide items copy it
   RETURN_IF_ERROR(CheckAligned("out", args.out, 8));
   const int64_t block_bytes = args.kv_cache.block_stride() * SizeOf(cache_dtype);
   if (block_bytes % 16 != 0 || block_bytes > kMostBlockBytes) {
@@ -305,7 +306,8 @@ absl::Status PagedAttentionOp::LaunchPrefill(const PagedAttentionArgs& args,
                                              const UploadedPlan::Part& part,
                                              const AttnParams<T>& params) {
   const CacheView& cache = args.kv_cache;
-  const PrefillInstance<T>* const instance = FindPrefill<T>(cache.key_dim());
+  const bool fp8 = cache.dtype() == DType::kF8E4M3;
+  const PrefillInstance<T>* const instance = FindPrefill<T>(cache.key_dim(), fp8);
   const auto box_keys = static_cast<int32_t>(std::min(cache.block_size(), instance->tile_keys));
   const auto map_of = [&](const TensorView& tensor) {
     return device_.MakeTensorMap(
@@ -317,8 +319,10 @@ absl::Status PagedAttentionOp::LaunchPrefill(const PagedAttentionArgs& args,
          .box = {64, box_keys, 1}});
   };
   PrefillParams<T> prefill = {.keys = {}, .values = {}, .attn = params};
-  ASSIGN_OR_RETURN(prefill.keys, map_of(cache.keys));
-  ASSIGN_OR_RETURN(prefill.values, map_of(cache.values));
+  if (!fp8) {
+    ASSIGN_OR_RETURN(prefill.keys, map_of(cache.keys));
+    ASSIGN_OR_RETURN(prefill.values, map_of(cache.values));
+  }
   return Launch(device_,
                 {.grid = {static_cast<unsigned>(part.num_blocks)},
                  .block = {kPrefillThreads},
@@ -335,7 +339,6 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
   float* const partial_lse = partial_out + plan.num_partial_rows() * head_dim;
   const Fp8AttnInstance<T>* const fp8 = uploaded.fp8 ? FindFp8Attention<T>(head_dim) : nullptr;
   const Instance<T>* const usual = Find<T>(head_dim, args.pattern);
-  const int64_t shared_bytes = fp8 != nullptr ? fp8->shared_bytes : usual->shared_bytes;
   const AttnFunction<T> kernel = uploaded.skips_far_keys
                                      ? FindSkippingAttention<T>(head_dim, uploaded.fp8)
                                  : fp8 != nullptr ? fp8->kernel
@@ -393,6 +396,9 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
     if (part.prefill) {
       RETURN_IF_ERROR(LaunchPrefill(args, part, params));
     } else {
+      const int64_t shared_bytes = fp8 == nullptr        ? usual->shared_bytes
+                                   : part.has_wide_items ? fp8->wide_shared_bytes
+                                                         : fp8->shared_bytes;
       RETURN_IF_ERROR(Launch(device_,
                              {.grid = {static_cast<unsigned>(part.num_blocks)},
                               .block = {kAttnThreads},

@@ -24,8 +24,6 @@
 //
 // resources.tsv has the instructions that a warp executes for a tile without a mask and soft cap.
 
-#include <type_traits>
-
 #include "kernels/cuda/attn_exchange.cuh"
 #include "kernels/cuda/attn_horizon.cuh"
 #include "kernels/cuda/attn_keys.cuh"
@@ -113,12 +111,11 @@ __device__ __forceinline__ void AttendItem(const AttnParams<T>& p, AttentionItem
 // loops over tiles of keys need almost all registers.
 template <typename T, int kHeadDim, AttnKeys kKeysRead, typename Cache>
 __device__ __forceinline__ void AttendItems(const AttnParams<T>& p) {
-  constexpr bool kWide =
-      HasWideItems(kHeadDim) && kKeysRead == AttnKeys::kAll && std::is_same_v<Cache, T>;
+  constexpr bool kWide = HasWideItems(kHeadDim) && kKeysRead == AttnKeys::kAll;
   ForEachItem<kKeysRead == AttnKeys::kNear>(p, [&](int i) {
     const int row_tiles = ItemRowTiles(p.items[i].num_rows, kHeadDim);
     if (kWide && row_tiles == 8) {
-      if constexpr (kWide) AttendWideItem<T, kHeadDim>(p, i);
+      if constexpr (kWide) AttendWideItem<T, kHeadDim, Cache>(p, i);
     } else if (row_tiles == 4) {
       AttendItem<T, kHeadDim, 4, kKeysRead, Cache>(p, p.items[i]);
     } else if (kHeadDim > 128 || row_tiles == 2) {

@@ -71,6 +71,7 @@ class PagedAttentionOp {
     DeviceBuffer memory;
     struct Part {
       bool prefill = false;
+      bool has_wide_items = false;
       int64_t num_blocks = 0, num_ranges = 0;
       const AttentionItem* items = nullptr;
       const int32_t* block_starts = nullptr;

@@ -3,6 +3,9 @@
 // Attention of chunks of prompts over the paged cache, as an sm_90a GPU wants it: a warp fetches by
 // TMA, and two warpgroups multiply with wgmma.
 //
+// From a cache of E4M3, a warpgroup fetches (prefill_widen.cuh), and what the others multiply are
+// elements of T as with a cache of 16 bits.
+//
 // The work items, their parameters and their results are those of AttnKernel (paged_attention.cuh);
 // an item has up to 128 rows. So the same plan and the same merge serve both kernels. As there,
 // keys are processed from the newest to the oldest.
@@ -10,6 +13,8 @@
 // The products with the keys of one tile are issued before the products with the values of the tile
 // before it, and the softmax of a tile runs while the latter are in flight (FlashAttention-3,
 // arXiv:2407.08608). The warp that fetches runs ahead of both, into the block's next item too.
+
+#include <type_traits>
 
 #include "kernels/cuda/attn_keys.cuh"
 #include "kernels/cuda/attn_params.h"
@@ -19,6 +24,7 @@
 #include "kernels/cuda/prefill_fetch.cuh"
 #include "kernels/cuda/prefill_products.cuh"
 #include "kernels/cuda/prefill_shape.cuh"
+#include "kernels/cuda/prefill_widen.cuh"
 #include "kernels/cuda/primitives.cuh"
 
 namespace quire::kernels::cuda {
@@ -48,7 +54,7 @@ __device__ __forceinline__ void LoadQueryTile(const AttnParams<T>& p, const Atte
 }
 
 // Processes one work item. All threads of both consumer warpgroups must call this function.
-template <typename T, typename Shape>
+template <typename T, typename Cache, typename Shape>
 __device__ __forceinline__ void AttendPrefillItem(const AttnParams<T>& p, const AttentionItem& item,
                                                   PrefillShared<Shape>& shared,
                                                   TileStage<Shape::kStages>& stage,
@@ -106,21 +112,37 @@ __device__ __forceinline__ void AttendPrefillItem(const AttnParams<T>& p, const 
   if (at.lane == 0) MbarrierArrive(&shared.values_empty[stage.index]);
   stage.Advance();
   softmax.SumOfLanes();
+  if constexpr (!std::is_same_v<Cache, T>) {
+    const float factor[2] = {p.value_factor, p.value_factor};
+    Rescale(factor, out);
+  }
   StoreRows(p, item, at, softmax, out);
 }
 
-template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(kPrefillThreads, 1)
-    PrefillAttnKernel(const __grid_constant__ PrefillParams<T> params) {
+// Returns the shared memory of a block.
+template <typename T, typename Cache, int kHeadDim>
+constexpr int64_t PrefillSharedBytes() {
   using Shape = PrefillShape<kHeadDim>;
+  using Widening = WideningFetcher<T, Shape>;
+  static_assert(sizeof(PrefillShared<Shape>) % 16 == 0);
+  const int64_t code_bytes = std::is_same_v<Cache, T> ? 0 : Widening::kSlots * Widening::kSlotBytes;
+  return static_cast<int64_t>(sizeof(PrefillShared<Shape>)) + code_bytes;
+}
+
+// Processes the work items of the block. Cache is the type of the cache's elements: T, or E4M3.
+template <typename T, int kHeadDim, typename Cache>
+__device__ __forceinline__ void AttendPrefillItems(const PrefillParams<T>& params) {
+  using Shape = PrefillShape<kHeadDim>;
+  using Widening = WideningFetcher<T, Shape>;
+  constexpr bool kWidens = !std::is_same_v<Cache, T>;
   const AttnParams<T>& p = params.attn;
   PrefillShared<Shape>& shared = *DynamicShared<PrefillShared<Shape>>();
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) {
 #pragma unroll
     for (int stage = 0; stage < Shape::kStages; ++stage) {
-      MbarrierInit(&shared.keys_full[stage], 1);
-      MbarrierInit(&shared.values_full[stage], 1);
+      MbarrierInit(&shared.keys_full[stage], kWidens ? Widening::kWarps : 1);
+      MbarrierInit(&shared.values_full[stage], kWidens ? Widening::kWarps : 1);
       MbarrierInit(&shared.keys_empty[stage], kPrefillConsumers / 32);
       MbarrierInit(&shared.values_empty[stage], kPrefillConsumers / 32);
     }
@@ -131,7 +153,11 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   __syncthreads();
   if (thread >= kPrefillConsumers) {
     ShrinkRegisters<56>();
-    if (thread < kPrefillConsumers + 32) {
+    if constexpr (kWidens) {
+      Widening fetcher(p, shared);
+      const int last_item = p.block_starts[blockIdx.x + 1];
+      for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) fetcher.Fetch(p.items[i]);
+    } else if (thread < kPrefillConsumers + 32) {
       TileFetcher<T, Shape> fetcher(params, shared);
       const int last_item = p.block_starts[blockIdx.x + 1];
       for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) fetcher.Fetch(p.items[i]);
@@ -143,10 +169,22 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     const int last_item = p.block_starts[blockIdx.x + 1];
     for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) {
       const AttentionItem item = p.items[i];
-      AttendPrefillItem(p, item, shared, stage, turns);
+      AttendPrefillItem<T, Cache>(p, item, shared, stage, turns);
     }
   }
   GridDependencyLaunch();
+}
+
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kPrefillThreads, 1)
+    PrefillAttnKernel(const __grid_constant__ PrefillParams<T> params) {
+  AttendPrefillItems<T, kHeadDim, T>(params);
+}
+
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kPrefillThreads, 1)
+    Fp8PrefillAttnKernel(const __grid_constant__ PrefillParams<T> params) {
+  AttendPrefillItems<T, kHeadDim, E4M3>(params);
 }
 
 }  // namespace quire::kernels::cuda

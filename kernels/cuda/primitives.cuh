@@ -26,7 +26,8 @@
 //   uint32_t Pack2<T>(float low, float high);  float2 Unpack2<T>(uint32_t);
 //   V LoadReadOnly<V>(const void*);  void StoreVector<V>(void*, V);      4, 8 or 16 bytes, aligned
 //   uint32_t AndOr(word, mask, bits)                 (word & mask) | bits, in one instruction
-//   uint32_t SignExtend<0|1>(word)                   bytes 0 and 2, or 1 and 3, each as 16 bits
+//   uint32_t SignExtend<low, high>(word)             two of its bytes, each as 16 bits
+//   uint32_t MultiplyBf16(pair, pair)                the products of the halves, rounded
 //   int Opaque(int)                                  the same, but the compiler does not know that
 //   float Exp2(float), Log2(float), Reciprocal(float);                   approximate: 1 to 4 ulp
 //   T AtomicAdd(T*, T);                              4- or 8-byte integers; orders no other access

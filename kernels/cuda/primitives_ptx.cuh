@@ -75,12 +75,21 @@ __device__ __forceinline__ uint32_t AndOr(uint32_t word, uint32_t mask, uint32_t
   return result;
 }
 
-template <int kFirst>
+template <int kLow, int kHigh>
 __device__ __forceinline__ uint32_t SignExtend(uint32_t word) {
-  static_assert(kFirst == 0 || kFirst == 1);
+  static_assert(kLow >= 0 && kLow < 4 && kHigh >= 0 && kHigh < 4);
   uint32_t result;
   // 8 in a selector's nibble takes a byte's sign instead of its bits.
-  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(result) : "r"(word), "n"(kFirst == 0 ? 0xa280 : 0xb391));
+  asm("prmt.b32 %0, %1, 0, %2;"
+      : "=r"(result)
+      : "r"(word), "n"(0x8080 + kLow * 0x11 + kHigh * 0x1100));
+  return result;
+}
+
+__device__ __forceinline__ uint32_t MultiplyBf16(uint32_t a, uint32_t b) {
+  uint32_t result;
+  // sm_80 has no mul.bf16x2. The sum with -0 changes no product, 0 and -0 included.
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(0x80008000));
   return result;
 }
 

@@ -76,7 +76,7 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "cuda_attention",
        .group = "Compute",
        .help = "Kernel of attention for prompts on a GPU; wgmma: for compute capability 9.0, which "
-               "no GPU has run yet, and not for an fp8 cache; auto: mma.",
+               "no GPU has run yet; auto: mma.",
        .target = &engine.cuda_attention,
        .choices = {"auto", "mma", "wgmma"}},
       {.name = "cuda_experts",

@@ -65,14 +65,19 @@ float2 Unpack2(uint32_t pair) {
 
 inline uint32_t AndOr(uint32_t word, uint32_t mask, uint32_t bits) { return (word & mask) | bits; }
 
-template <int kFirst>
+template <int kLow, int kHigh>
 uint32_t SignExtend(uint32_t word) {
-  static_assert(kFirst == 0 || kFirst == 1);
+  static_assert(kLow >= 0 && kLow < 4 && kHigh >= 0 && kHigh < 4);
   const auto extended = [word](int byte) {
     const auto value = static_cast<int8_t>(word >> (8 * byte) & 0xff);
     return static_cast<uint32_t>(static_cast<uint16_t>(value));
   };
-  return extended(kFirst) | extended(kFirst + 2) << 16;
+  return extended(kLow) | extended(kHigh) << 16;
+}
+
+inline uint32_t MultiplyBf16(uint32_t a, uint32_t b) {
+  const float2 x = Unpack2<Bf16>(a), y = Unpack2<Bf16>(b);
+  return Pack2<Bf16>(x.x * y.x, x.y * y.y);
 }
 
 inline int Opaque(int value) { return value; }

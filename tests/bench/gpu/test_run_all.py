@@ -189,9 +189,9 @@ case "$*" in *--gtest_filter=*Many*) ;; *) echo "Suite."; echo "  First" ;; esac
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         self.assertEqual([(line["kernel"], line["case"].split()[0]) for line in self.lines("ncu")],
                          [("AttnKernel", "decode"), ("AttnMergeKernel", "decode"), ("Fp8AttnKernel", "decode"),
-                          ("AttnKernel", "prefill"),
-                          ("PrefillAttnKernel", "prefill"), ("WgmmaGroupedGemmKernel", "moe"),
-                          ("PackedGemmKernel", "linear"),
+                          ("AttnKernel", "prefill"), ("Fp8AttnKernel", "prefill"),
+                          ("PrefillAttnKernel", "prefill"), ("Fp8PrefillAttnKernel", "prefill"),
+                          ("WgmmaGroupedGemmKernel", "moe"), ("PackedGemmKernel", "linear"),
                           ("PackedBatchGemmKernel", "linear")])
         self.assertIn("| 93.5 % |", (self.out / "performance.md").read_text())
         self.script(self.tools / "ncu", "#!/bin/bash\nexit 1\n")

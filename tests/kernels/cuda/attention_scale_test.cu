@@ -209,7 +209,7 @@ class FarAttentionTest : public ::testing::TestWithParam<FarKernel> {
                   &AttnKernel<Bf16, kHeadDim, false>, params);
   }
   absl::Status LaunchPrefill(const AttnParams<Bf16>& params) {
-    const PrefillInstance<Bf16>& prefill = *FindPrefill<Bf16>(kHeadDim);
+    const PrefillInstance<Bf16>& prefill = *FindPrefill<Bf16>(kHeadDim, /*fp8=*/false);
     const auto map_of = [&](const uint16_t* data) {
       return *device_.MakeTensorMap({.data = data,
                                      .element_bytes = 2,

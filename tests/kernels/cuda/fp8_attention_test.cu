@@ -7,12 +7,14 @@
 #include <cstdio>
 #include <memory>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 
+#include "kernels/cuda/forwarding_device.h"
 #include "kernels/quant/float8.h"
 #include "tests/kernels/cuda/attention_testing.h"
 #include "tests/kernels/cuda/paged_attention_testing.h"
@@ -24,24 +26,19 @@ using kernels::AttentionPattern;
 using kernels::DType;
 using kernels::PagedAttentionArgs;
 using kernels::TensorView;
+using kernels::cuda::ForwardingDevice;
+using kernels::cuda::KernelLaunch;
 using kernels::cuda::MatrixInstruction;
 using kernels::cuda::PagedAttentionOp;
 
 constexpr int32_t kHeadDims[] = {64, 128, 256};
-constexpr int32_t kRowTiles[] = {1, 2, 4};
+// Five entries, which share no factor with the numbers of head_dims and block_sizes.
+constexpr int32_t kRowTiles[] = {1, 2, 4, 8, 8};
 constexpr DType kQueryTypes[] = {DType::kBF16, DType::kF16};
 
 AttentionCase WithFp8(AttentionCase c) {
   c.cache_dtype = DType::kF8E4M3;
   return c;
-}
-
-// The scores of random keys are then about as large as usual. No scale is a power of two.
-AttentionCase WithScales(AttentionCase c, kernels::CacheScales scales) {
-  c.cache_scales = scales;
-  c.scale = (c.scale != 0.0f ? c.scale : 1.0f / std::sqrt(static_cast<float>(c.head_dim))) /
-            scales.k * 1.25f;
-  return WithFp8(c);
 }
 
 TEST(Fp8AttentionTest, ChosenCasesAgreeWithDoublesInEveryThreadOrder) {
@@ -65,8 +62,7 @@ TEST(Fp8AttentionTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel) {
   std::set<std::tuple<DType, int32_t, int32_t>> sizes_seen;
   for (uint64_t seed = 0; seed < kCases; ++seed) {
     const auto [random, pinned] = RandomAttentionCase(seed, kHeadDims, kRowTiles);
-    constexpr kernels::CacheScales kScales[] = {{}, {0.0037f, 0.23f}, {19.0f, 7.0f}};
-    const AttentionCase c = WithScales(random, kScales[seed / 2 % 3]);
+    const AttentionCase c = WithScales(random, SomeCacheScales(seed / 2));
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ": " << c);
     const AttentionAnswer answer = CheckInEveryOrder(c, {.seed = seed, .worst = &worst});
     for (const int32_t row_tiles : answer.row_tiles) {
@@ -81,8 +77,44 @@ TEST(Fp8AttentionTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel) {
   std::printf("%d cases, %d with a fixed split, of %d sizes, the worst error %.2f of its bound\n",
               static_cast<int>(kCases), num_fixed, static_cast<int>(sizes_seen.size()), worst);
   EXPECT_GT(num_fixed, 0);
-  if (kCases < 36) return;
-  EXPECT_EQ(sizes_seen.size(), 16u);  // as many as resources.tsv lists
+  if (kCases < 60) return;
+  EXPECT_EQ(sizes_seen.size(), 20u);  // as many as resources.tsv lists
+}
+
+TEST(Fp8AttentionTest, WideItemsWithEveryFeatureAgreeWithDoubles) {
+  double worst = 0.0;
+  for (const AttentionCase& wide : WideAttentionCases(std::vector{64, 128})) {
+    const AttentionCase c = WithScales(wide, {0.0037f, 0.23f});
+    SCOPED_TRACE(::testing::Message() << c);
+    EXPECT_TRUE(CheckInEveryOrder(c, {.worst = &worst}).row_tiles.contains(8));
+    if (HasFailure()) return;
+  }
+  std::printf("the worst error %.2f of its bound\n", worst);
+}
+
+class SharedMemoryLog final : public ForwardingDevice {
+ public:
+  SharedMemoryLog() : ForwardingDevice(MakeDevice()) {}
+  int64_t first_launch = 0;  // bytes
+
+  absl::Status LaunchKernel(const KernelLaunch& launch) override {
+    if (first_launch == 0) first_launch = launch.config.shared_bytes;
+    return ForwardingDevice::LaunchKernel(launch);
+  }
+};
+
+// A decode has as many blocks on a multiprocessor as its own memory allows.
+TEST(Fp8AttentionTest, OnlyStepsWithWideItemsTakeTheirMemory) {
+  const auto bytes_of = [](int32_t context, int32_t query) {
+    const AttentionCase c = WithFp8(
+        {.sequences = {{context, query}}, .num_heads = 1, .num_kv_heads = 1, .head_dim = 128});
+    SharedMemoryLog device;
+    Attend(device, c, AttentionBatch(c));
+    return device.first_launch;
+  };
+  EXPECT_EQ(bytes_of(200, 1), 48 << 10);
+  EXPECT_EQ(bytes_of(200, 64), 48 << 10);
+  EXPECT_EQ(bytes_of(200, 65), 80 << 10);
 }
 
 // Most elements are below the normal numbers of e4m3 in the first cases, and the largest are at its
@@ -131,8 +163,10 @@ class OneKvHead {
  public:
   static constexpr int64_t kHeadDim = 64;
 
-  OneKvHead(DType dtype, int32_t num_heads, std::vector<AttentionSequence> sequences)
-      : case_(WithFp8({.sequences = std::move(sequences),
+  OneKvHead(DType dtype, int32_t num_heads, std::vector<AttentionSequence> sequences,
+            MatrixInstruction prefill)
+      : prefill_(prefill),
+        case_(WithFp8({.sequences = std::move(sequences),
                        .num_heads = num_heads,
                        .head_dim = kHeadDim,
                        .dtype = dtype})),
@@ -156,7 +190,7 @@ class OneKvHead {
 
   // Returns the output, [tokens, num_heads, kHeadDim].
   std::vector<float> Attend() {
-    PagedAttentionOp op(*device_);
+    PagedAttentionOp op(*device_, {}, prefill_);
     const auto plan = op.Plan(batch_.PlanArgs());
     EXPECT_TRUE(plan.ok()) << plan.status();
     on_device_.args.plan = *plan;
@@ -169,68 +203,90 @@ class OneKvHead {
   }
 
  private:
+  const MatrixInstruction prefill_;
   const AttentionCase case_;
   const AttentionBatch batch_;
   const std::unique_ptr<kernels::cuda::Device> device_;
   AttentionOnDevice on_device_;
 };
 
-// A sequence of one key gives that key's value, to the bit.
-TEST(Fp8AttentionTest, EveryNumberOfAValueIsExact) {
+// A kernel that reads a cache of e4m3, as the heads and queries of a step choose it.
+struct Fp8Kernel {
+  int32_t num_heads, num_queries;
+  MatrixInstruction prefill = MatrixInstruction::kMma;
+};
+
+class Fp8KernelTest : public ::testing::TestWithParam<Fp8Kernel> {
+ protected:
+  void SetUp() override {
+    if (!HasInstruction(MakeDevice()->info(), GetParam().prefill)) {
+      GTEST_SKIP() << "needs compute capability 9.0";
+    }
+  }
+};
+
+// Items of 1, 2, 4 and 8 row tiles, and prompts on wgmma. bench/gpu/run_all.sh names the last one
+// by its index.
+INSTANTIATE_TEST_SUITE_P(Kernels, Fp8KernelTest,
+                         ::testing::Values(Fp8Kernel{4, 1}, Fp8Kernel{20, 1}, Fp8Kernel{64, 1},
+                                           Fp8Kernel{64, 2},
+                                           Fp8Kernel{64, 2, MatrixInstruction::kWgmma}));
+
+// The first query, which sees one key, gives that key's value, to the bit.
+TEST_P(Fp8KernelTest, EveryNumberOfAValueIsExact) {
+  const auto [num_heads, num_queries, prefill] = GetParam();
   for (const DType dtype : kQueryTypes) {
-    for (const int32_t num_heads : {1, 20, 64}) {
-      OneKvHead tensors(dtype, num_heads, {{1, 1}});
-      for (int first = 0; first < 256; first += OneKvHead::kHeadDim) {
-        for (int d = 0; d < OneKvHead::kHeadDim; ++d) {
-          const auto code = static_cast<uint8_t>(first + d);
-          const bool is_nan = (code & 0x7f) == 0x7f;
-          tensors.Set(/*is_key=*/false, 0, 0, d, is_nan ? uint8_t{0} : code);
-        }
-        const std::vector<float> out = tensors.Attend();
-        for (size_t i = 0; i < out.size(); ++i) {
-          const auto code = static_cast<uint8_t>(first + static_cast<int>(i) % OneKvHead::kHeadDim);
-          const bool is_nan = (code & 0x7f) == 0x7f;
-          ASSERT_EQ(out[i], is_nan ? 0.0f : kernels::E4M3ToF32(code)) << i;
-        }
+    OneKvHead tensors(dtype, num_heads, {{num_queries, num_queries}}, prefill);
+    for (int first = 0; first < 256; first += OneKvHead::kHeadDim) {
+      for (int d = 0; d < OneKvHead::kHeadDim; ++d) {
+        const auto code = static_cast<uint8_t>(first + d);
+        const bool is_nan = (code & 0x7f) == 0x7f;
+        tensors.Set(/*is_key=*/false, 0, 0, d, is_nan ? uint8_t{0} : code);
+      }
+      std::vector<float> out = tensors.Attend();
+      out.resize(out.size() / static_cast<size_t>(num_queries));
+      for (size_t i = 0; i < out.size(); ++i) {
+        const auto code = static_cast<uint8_t>(first + static_cast<int>(i) % OneKvHead::kHeadDim);
+        const bool is_nan = (code & 0x7f) == 0x7f;
+        ASSERT_EQ(out[i], is_nan ? 0.0f : kernels::E4M3ToF32(code)) << i;
       }
     }
   }
 }
 
-bool AllNan(const std::vector<float>& values) {
-  return std::ranges::all_of(values, [](float x) { return std::isnan(x); });
-}
-bool AnyNan(const std::vector<float>& values) {
+bool AnyNan(std::span<const float> values) {
   return std::ranges::any_of(values, [](float x) { return std::isnan(x); });
+}
+bool EachHeadHasNan(std::span<const float> values) {
+  for (; !values.empty(); values = values.subspan(OneKvHead::kHeadDim)) {
+    if (!AnyNan(values.first(OneKvHead::kHeadDim))) return false;
+  }
+  return true;
 }
 
 // A NaN among the keys or the values that a sequence sees must reach its output, because the engine
 // looks for the cause of NaN among logits, and must not reach another sequence.
-TEST(Fp8AttentionTest, NanOfAKeyOrAValueReachesTheRowsThatSeeIt) {
+TEST_P(Fp8KernelTest, NanOfAKeyOrAValueReachesTheRowsThatSeeIt) {
+  const auto [num_heads, num_queries, prefill] = GetParam();
   for (const DType dtype : kQueryTypes) {
-    for (const int32_t num_heads : {4, 20, 64}) {
-      for (const bool is_key : {true, false}) {
-        for (const uint8_t nan : {uint8_t{0x7f}, uint8_t{0xff}}) {
-          // Keys in both halves of 16, and elements in both halves of 32.
-          for (const auto& [key, d] : {std::pair(0, 3), {9, 20}, {70, 45}, {77, 2}, {149, 22}}) {
-            OneKvHead tensors(dtype, num_heads, {{150, 1}, {90, 3}});
-            EXPECT_FALSE(AnyNan(tensors.Attend()));
-            tensors.Set(is_key, 0, key, d, nan);
-            const std::vector<float> out = tensors.Attend();
-            ASSERT_TRUE(AllNan(tensors.RowsOf(0, out))) << num_heads << " " << is_key << " " << key;
-            ASSERT_FALSE(AnyNan(tensors.RowsOf(1, out)));
-          }
+    for (const bool is_key : {true, false}) {
+      for (const uint8_t nan : {uint8_t{0x7f}, uint8_t{0xff}}) {
+        // Keys in both halves of 16, and elements in both halves of 32.
+        for (const auto& [key, d] : {std::pair(0, 3), {9, 20}, {70, 45}, {77, 2}, {149, 22}}) {
+          OneKvHead tensors(dtype, num_heads, {{150, num_queries}, {90, 3}}, prefill);
+          EXPECT_FALSE(AnyNan(tensors.Attend()));
+          tensors.Set(is_key, 0, key, d, nan);
+          const std::vector<float> out = tensors.Attend();
+          const std::vector<float> rows = tensors.RowsOf(0, out);
+          // It sees all keys.
+          const auto last_query =
+              std::span(rows).last(rows.size() / static_cast<size_t>(num_queries));
+          ASSERT_TRUE(EachHeadHasNan(last_query)) << is_key << " " << key;
+          ASSERT_FALSE(AnyNan(tensors.RowsOf(1, out)));
         }
       }
     }
   }
-}
-
-// The kernel with wgmma reads 16-bit caches alone.
-TEST(Fp8AttentionTest, PromptsRunOnMmaWithEitherKernelChosen) {
-  const AttentionCase c = WithFp8({.sequences = {{100, 100}}, .head_dim = 128});
-  const AttentionAnswer answer = CheckInEveryOrder(c, {.prefill = MatrixInstruction::kWgmma});
-  EXPECT_FALSE(answer.prefill);
 }
 
 }  // namespace

@@ -46,7 +46,8 @@ KERNELS = {
     f"{HERE}/tile_product.cuh": [(f"{HERE}/tile_product_test.cu", "cuda_tile_product_test")],
     **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test")]
        for part in ("paged_attention", "attn_products", "attn_softmax")},
-    f"{CUDA}/attn_wide.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"), (SCALE_UNIT, "cuda_attention_scale_test")],
+    f"{CUDA}/attn_wide.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"), (FP8_UNIT, "cuda_fp8_attention_test"),
+                              (SCALE_UNIT, "cuda_attention_scale_test")],
     f"{CUDA}/attn_rows.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
                               (ATTENTION_UNIT, "cuda_shared_keys_test"),
                               (SCALE_UNIT, "cuda_attention_scale_test")],
@@ -56,9 +57,11 @@ KERNELS = {
     f"{CUDA}/attn_keys.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
                               (PREFILL_UNIT, "cuda_prefill_attention_test")],
     **{f"{CUDA}/{part}.cuh": [(SKIPPING_UNIT, "cuda_far_keys_test")] for part in ("attn_horizon", "attn_ranges")},
-    f"{CUDA}/attn_fp8.cuh": [(FP8_UNIT, "cuda_fp8_attention_test")],
+    **{f"{CUDA}/{part}.cuh": [(FP8_UNIT, "cuda_fp8_attention_test")] for part in ("attn_fp8", "widen_fp8")},
+    f"{CUDA}/fp8_tiles.cuh": [(FP8_UNIT, "cuda_fp8_attention_test"), (FP8_UNIT, "cuda_access_counter_test"),
+                              (PREFILL_UNIT, "cuda_prefill_attention_test")],
     **{f"{CUDA}/prefill_{part}.cuh": [(PREFILL_UNIT, "cuda_prefill_attention_test")]
-       for part in ("fetch", "products", "shape")},
+       for part in ("fetch", "products", "shape", "widen")},
     STAGED_TILES: [(PREFILL_UNIT, "cuda_prefill_attention_test"), (WGMMA_UNIT, "cuda_moe_test")],
     PREFILL: [(PREFILL_UNIT, "cuda_prefill_attention_test"), (PREFILL_UNIT, "cuda_attention_scale_test")],
     f"{CUDA}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),

@@ -166,8 +166,8 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   bad = args_;
   bad.kv_cache = View(DType::kF8E4M3, {8, 2, 2, 16, 64});
   ExpectError(bad, "plan: want the last of Plan for its heads, pattern and type of cache");
-  bad.query = TensorView(memory_ + 4, DType::kBF16, {1, 4, 64});
-  ExpectError(bad, "query: want memory at a multiple of 8 bytes, got 4 past one");
+  bad.query = TensorView(memory_ + 8, DType::kBF16, {1, 4, 64});
+  ExpectError(bad, "query: want memory at a multiple of 16 bytes, got 8 past one");
   bad = args_;
   bad.pattern = AttentionPattern::Window(5);
   ExpectError(bad, "a window of 5");

@@ -34,16 +34,6 @@ constexpr int32_t kHeadDims[] = {32, 64, 80, 96, 112, 128, 256};
 // Five entries, which share no factor with the numbers of head_dims and block_sizes.
 constexpr int32_t kRowTiles[] = {1, 2, 4, 8, 8};
 
-// Returns a step with one sequence whose queries make `num_rows` rows or, if the group does not
-// divide them, a few more.
-AttentionCase WithRows(int32_t num_rows, int32_t group, int32_t head_dim) {
-  const int32_t num_queries = (num_rows + group - 1) / group;
-  return {.sequences = {{num_queries + 75, num_queries}},
-          .num_heads = group,
-          .num_kv_heads = 1,
-          .head_dim = head_dim};
-}
-
 TEST(CudaPagedAttentionBatchTest, TheLastRowOfAnItemOfEachSizeAgreesWithDoubles) {
   double worst = 0.0;
   for (const auto& [num_rows, sizes] : {std::pair(15, std::set{1}),
@@ -70,28 +60,10 @@ TEST(CudaPagedAttentionBatchTest, TheLastRowOfAnItemOfEachSizeAgreesWithDoubles)
 
 TEST(CudaPagedAttentionBatchTest, WideItemsWithEveryFeatureAgreeWithDoubles) {
   double worst = 0.0;
-  DType dtype = DType::kF16;
-  for (const int32_t group : {3, 7, 71}) {
-    for (const int32_t head_dim : {64, 96, 128}) {
-      dtype = dtype == DType::kF16 ? DType::kBF16 : DType::kF16;
-      AttentionCase plain = WithRows(150, group, head_dim), window = plain, chunk = plain;
-      // A decode, and a prompt whose two units have keys of one tile alone.
-      plain.sequences.push_back({90, 1});
-      plain.sequences.push_back({130 / group + 2, 130 / group + 2});
-      plain.alibi = true;
-      window.pattern = AttentionPattern::Window(37);
-      window.soft_cap = 2.0f;
-      window.sinks = true;
-      chunk.pattern = AttentionPattern::Chunk(32);
-      chunk.scale = 0.3f;
-      chunk.block_size = 64;
-      for (AttentionCase* const c : {&plain, &window, &chunk}) {
-        c->dtype = dtype;
-        SCOPED_TRACE(::testing::Message() << *c);
-        EXPECT_TRUE(CheckInEveryOrder(*c, {.worst = &worst}).row_tiles.contains(8));
-      }
-      if (HasFailure()) return;
-    }
+  for (const AttentionCase& c : WideAttentionCases(std::vector{64, 96, 128})) {
+    SCOPED_TRACE(::testing::Message() << c);
+    EXPECT_TRUE(CheckInEveryOrder(c, {.worst = &worst}).row_tiles.contains(8));
+    if (HasFailure()) return;
   }
   std::printf("the worst error %.2f of its bound\n", worst);
 }

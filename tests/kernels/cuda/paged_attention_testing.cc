@@ -17,6 +17,8 @@ T Pick(std::mt19937_64& engine, std::initializer_list<T> values) {
 
 }  // namespace
 
+using kernels::AttentionPattern;
+using kernels::DType;
 using kernels::cuda::AttentionPlanOptions;
 using kernels::cuda::CudaAttentionPlan;
 using kernels::cuda::PagedAttentionOp;
@@ -90,8 +92,7 @@ void CheckSameAlone(const AttentionCase& c, size_t sequence, const AttentionAnsw
 }
 
 std::vector<AttentionCase> ChosenAttentionCases() {
-  using kernels::AttentionPattern;
-  constexpr kernels::DType kF16 = kernels::DType::kF16;
+  constexpr DType kF16 = DType::kF16;
   return {
       // The lengths differ, and the long sequence is cut into pieces.
       AttentionCase{.sequences = {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}}},
@@ -153,6 +154,52 @@ std::vector<AttentionCase> ChosenAttentionCases() {
       AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Chunk(64)}};
 }
 
+AttentionCase WithRows(int32_t num_rows, int32_t group, int32_t head_dim) {
+  const int32_t num_queries = (num_rows + group - 1) / group;
+  return {.sequences = {{num_queries + 75, num_queries}},
+          .num_heads = group,
+          .num_kv_heads = 1,
+          .head_dim = head_dim};
+}
+
+std::vector<AttentionCase> WideAttentionCases(std::span<const int32_t> head_dims) {
+  std::vector<AttentionCase> cases;
+  DType dtype = DType::kF16;
+  for (const int32_t group : {3, 7, 71}) {
+    for (const int32_t head_dim : head_dims) {
+      dtype = dtype == DType::kF16 ? DType::kBF16 : DType::kF16;
+      AttentionCase plain = WithRows(150, group, head_dim);
+      plain.dtype = dtype;
+      AttentionCase window = plain, chunk = plain;
+      // A decode, and a prompt whose two units have keys of one tile alone.
+      plain.sequences.push_back({90, 1});
+      plain.sequences.push_back({130 / group + 2, 130 / group + 2});
+      plain.alibi = true;
+      window.pattern = AttentionPattern::Window(37);
+      window.soft_cap = 2.0f;
+      window.sinks = true;
+      chunk.pattern = AttentionPattern::Chunk(32);
+      chunk.scale = 0.3f;
+      chunk.block_size = 64;
+      cases.insert(cases.end(), {plain, window, chunk});
+    }
+  }
+  return cases;
+}
+
+AttentionCase WithScales(AttentionCase c, const kernels::CacheScales& scales) {
+  c.cache_dtype = DType::kF8E4M3;
+  c.cache_scales = scales;
+  c.scale = (c.scale != 0.0f ? c.scale : 1.0f / std::sqrt(static_cast<float>(c.head_dim))) /
+            scales.k * 1.25f;
+  return c;
+}
+
+kernels::CacheScales SomeCacheScales(uint64_t i) {
+  constexpr kernels::CacheScales kScales[] = {{}, {0.0037f, 0.23f}, {19.0f, 7.0f}};
+  return kScales[i % std::size(kScales)];
+}
+
 RandomAttention RandomAttentionCase(uint64_t seed, std::span<const int32_t> head_dims,
                                     std::span<const int32_t> row_tiles) {
   std::mt19937_64 engine(seed);
@@ -163,8 +210,7 @@ RandomAttention RandomAttentionCase(uint64_t seed, std::span<const int32_t> head
   RandomAttention random;
   AttentionCase& c = random.attention;
   c.head_dim = head_dims[seed % head_dims.size()];
-  c.dtype = (seed + seed / (4 * head_dims.size())) % 2 == 0 ? kernels::DType::kBF16
-                                                            : kernels::DType::kF16;
+  c.dtype = (seed + seed / (4 * head_dims.size())) % 2 == 0 ? DType::kBF16 : DType::kF16;
   c.block_size = 16 << seed % 4;
   const int32_t pinned_tiles = row_tiles[seed % row_tiles.size()];
   int32_t group = 0;
@@ -181,9 +227,9 @@ RandomAttention RandomAttentionCase(uint64_t seed, std::span<const int32_t> head
   // cut into pieces. A fixed split is not tested with chunks: a query near the start of its chunk
   // sees too few keys to be cut.
   if (often()) {
-    c.pattern = c.fixed_split_keys > 0 ? kernels::AttentionPattern::Window(between(130, 200))
-                : seed % 2 == 0        ? kernels::AttentionPattern::Window(between(1, 120))
-                                       : kernels::AttentionPattern::Chunk(between(1, 120));
+    c.pattern = c.fixed_split_keys > 0 ? AttentionPattern::Window(between(130, 200))
+                : seed % 2 == 0        ? AttentionPattern::Window(between(1, 120))
+                                       : AttentionPattern::Chunk(between(1, 120));
   }
   if (often()) c.soft_cap = Pick(engine, {2.0f, 30.0f});
   if (often()) c.scale = Pick(engine, {1.0f / static_cast<float>(c.head_dim), 0.05f, 0.3f});

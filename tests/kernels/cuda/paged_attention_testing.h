@@ -47,6 +47,19 @@ void CheckSameAlone(const AttentionCase& c, size_t sequence, const AttentionAnsw
 // Returns cases at the borders of what the op does.
 std::vector<AttentionCase> ChosenAttentionCases();
 
+// Returns a step with one sequence whose queries make `num_rows` rows or, if the group does not
+// divide them, a few more.
+AttentionCase WithRows(int32_t num_rows, int32_t group, int32_t head_dim);
+
+// Returns cases with items of 8 row tiles and every feature, beside smaller items.
+std::vector<AttentionCase> WideAttentionCases(std::span<const int32_t> head_dims);
+
+// Returns `c` with a cache of e4m3 and these scales, and a scale with which the scores of random
+// keys are about as large as usual.
+AttentionCase WithScales(AttentionCase c, const kernels::CacheScales& scales);
+// Returns scales by `i` modulo their number, of which one is 1. No other is a power of two.
+kernels::CacheScales SomeCacheScales(uint64_t i);
+
 struct RandomAttention {
   AttentionCase attention;
   // The index of the sequence whose query length requires the row tile of the seed. With a fixed

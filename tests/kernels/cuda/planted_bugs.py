@@ -11,6 +11,8 @@ ROWS = f"{CUDA}/attn_rows.cuh"
 EXCHANGE = f"{CUDA}/attn_exchange.cuh"
 MERGE = f"{CUDA}/attn_merge.cuh"
 FP8 = f"{CUDA}/attn_fp8.cuh"
+WIDEN = f"{CUDA}/widen_fp8.cuh"
+FP8_TILES = f"{CUDA}/fp8_tiles.cuh"
 ATTENTION_HOST = f"{CUDA}/paged_attention.cu"
 ITEMS = f"{CUDA}/attention_items.h"
 REFERENCE = f"{CUDA}/attention_reference.cuh"
@@ -38,6 +40,7 @@ HORIZON = f"{CUDA}/attn_horizon.cuh"
 RANGES = f"{CUDA}/attn_ranges.cuh"
 PREFILL = f"{CUDA}/prefill_attention.cuh"
 FETCH = f"{CUDA}/prefill_fetch.cuh"
+PREFILL_WIDEN = f"{CUDA}/prefill_widen.cuh"
 PREFILL_PRODUCTS = f"{CUDA}/prefill_products.cuh"
 PREFILL_SHAPE = f"{CUDA}/prefill_shape.cuh"
 ROUTING = f"{CUDA}/moe_routing.cuh"
@@ -118,8 +121,8 @@ PLANTED = [
      "(k * 2 + at.lane / 8 % 2)"),
     ("swizzle left out where V is read", PRODUCTS, "SwizzledChunk<Shape::kChunks>(row, c + at.lane / 16)",
      "(c + at.lane / 16)"),
-    ("swizzle left out where tiles are written", TILES, "SwizzledChunk<kChunks>(row + j % 8, chunk) * kChunkElements",
-     "chunk * kChunkElements"),
+    ("swizzle left out where tiles are written", TILES, "SwizzledChunk<kChunks>(row() + j % 8, chunk()) * kChunkElements",
+     "chunk() * kChunkElements"),
     ("swizzle left out on both sides", TILES, "return chunk ^ (row / (8 / kPlaces) % kPlaces);", "return chunk;"),
     ("the next stage's tile", ATTENTION, "k_tile = StageOfTiles<Cache, Shape>(stage);",
      "k_tile = StageOfTiles<Cache, Shape>((stage + 1) % kStages);"),
@@ -136,10 +139,10 @@ PLANTED = [
     ("another kv head's keys", TILES, "item.kv_head * p.head_stride", "0"),
     ("block table read past the sequence", TILES, "std::min(key, key_end - 1) >>", "key >>"),
     ("keys past the end not zero-filled", TILES,
-     "CpAsyncIf(wanted, to + Shape::kTileElements, from + value_offset + j * kHeadDim, valid)",
-     "CpAsyncIf(wanted, to + Shape::kTileElements, from + value_offset + j * kHeadDim, true)"),
-    ("32 bits for a place in the cache", TILES, "uint64_t{block[i]} * block_bytes", "uint32_t{block[i]} * block_bytes"),
-    ("one block for every 32 keys", TILES, "block[i]} * block_bytes", "block[i / 2 * 2]} * block_bytes"),
+     "                  IsValid(key + j));",
+     "                  true);"),
+    ("32 bits for a place in the cache", TILES, "uint64_t{block} * block_bytes", "uint32_t{block} * block_bytes"),
+    ("one block for every 32 keys", TILES, "Place(key, block[i])", "Place(key, block[i / 2 * 2])"),
     ("the slot taken for the key", TILES, "static_cast<uint32_t>(key) & ((1u << log2_block_size) - 1)",
      "static_cast<uint32_t>(key)"),
     ("the first head's slope", ROWS, "p.slopes[head[h]]", "p.slopes[0]"),
@@ -188,10 +191,10 @@ PLANTED = [
     ("chunks of prompts taken for decodes", SHARED_UNITS, "args.query_lens[static_cast<size_t>(seq)] == 1 &&", ""),
     ("units of as many members as there are", SHARED_UNITS, "i % static_cast<size_t>(most_members) == 0", "i == 0"),
     ("pieces of the first KV head", SHARED_UNITS, "chunk * num_kv_heads_ + merge.kv_head", "chunk * num_kv_heads_"),
-    ("bf16 elements without their sign", FP8, "kMask = 0x87f087f0;", "kMask = 0x07f007f0;"),
-    ("bf16 elements with the sign in their exponent", FP8, "kMask = 0x87f087f0;", "kMask = 0xfff0fff0;"),
-    ("f16 elements with the sign in their exponent", FP8, "kMask = 0xbf80bf80;", "kMask = 0xff80ff80;"),
-    ("f16 elements twice as large", FP8, "kShift = 7;", "kShift = 8;"),
+    ("bf16 elements without their sign", WIDEN, "kMask = 0x87f087f0;", "kMask = 0x07f007f0;"),
+    ("bf16 elements with the sign in their exponent", WIDEN, "kMask = 0x87f087f0;", "kMask = 0xfff0fff0;"),
+    ("f16 elements with the sign in their exponent", WIDEN, "kMask = 0xbf80bf80;", "kMask = 0xff80ff80;"),
+    ("f16 elements twice as large", WIDEN, "kShift = 7;", "kShift = 8;"),
     ("a key's elements in the order of memory", FP8, "Widen<0>(b[i]), Widen<1>(b[i])", "Widen<1>(b[i]), Widen<0>(b[i])"),
     ("queries in the order of memory", FP8, "Pack2<T>(low.x * In::kRaised, high.x * In::kRaised)",
      "Pack2<T>(low.x * In::kRaised, low.y * In::kRaised)"),
@@ -200,11 +203,33 @@ PLANTED = [
     ("even columns taken for odd", FP8, "const int tile = 2 * (c + i);", "const int tile = 2 * (c + i) ^ 1;"),
     ("columns of the output not in order", FP8, "out[2 * c + i % 2][i / 4 * 2 + i % 4 / 2]", "out[2 * c + i % 4 / 2][i / 4 * 2 + i % 2]"),
     ("weights that are not raised", FP8, "Pack2<T>(low * In::kRaised, high * In::kRaised)", "Pack2<T>(low, high)"),
-    ("NaN among keys taken for 480", FP8, "          FindNan(b[i]);\n", ""),
-    ("NaN among values taken for 480", FP8, "for (int i = 0; i < 4; ++i) FindNan(b[i]);", "for (int i = 0; i < 3; ++i) FindNan(b[i]);"),
-    ("NaN of the last word alone", FP8, "flipped_ |= (word", "flipped_ = (word"),
-    ("448 taken for NaN", FP8, "(word + 0x01010101) ^ word", "(word + 0x02020202) ^ word"),
-    ("NaN in one lane alone", FP8, "__any_sync(0xffffffffu, (flipped_ & 0x80808080) != 0)", "(flipped_ & 0x80808080) != 0"),
+    ("NaN among keys taken for 480", FP8, "          nan_.Look(b[i]);\n", ""),
+    ("NaN among values taken for 480", FP8, "for (int i = 0; i < 4; ++i) nan_.Look(b[i]);", "for (int i = 0; i < 3; ++i) nan_.Look(b[i]);"),
+    ("NaN of the last word alone", WIDEN, "flipped_ |= (word", "flipped_ = (word"),
+    ("448 taken for NaN", WIDEN, "(word + 0x01010101) ^ word", "(word + 0x02020202) ^ word"),
+    ("NaN in one lane alone", FP8, "__any_sync(0xffffffffu, nan_.found())", "nan_.found()"),
+    ("pairs of elements in the other order", WIDEN, "{pairs[0], pairs[1], pairs[2], pairs[3]}", "{pairs[0], pairs[2], pairs[1], pairs[3]}"),
+    ("elements of a tile that are not raised", WIDEN, "0x5f805f80", "0x3f803f80"),
+    ("NaN that stays 480 in a tile", WIDEN, "if (!nan.found())", "if (true)"),
+    ("NaN restored in low halves alone", WIDEN, "pair |= 0x7fff0000;", "pair |= 0;"),
+    ("NaN restored in high halves alone", WIDEN, "pair |= 0x7fff;", "pair |= 0;"),
+    ("negative NaN that stays 480", WIDEN, "(pair >> 16 & 0x7fff) == kNan", "(pair >> 16) == kNan"),
+    ("NaN looked for in half of a chunk", WIDEN, "{chunk.x, chunk.y, chunk.z, chunk.w}", "{chunk.x, chunk.y}"),
+    ("chunks stored with bank conflicts", FP8_TILES, "constexpr int kOddRow = kHeadDim / 16;", "constexpr int kOddRow = 4;"),
+    ("keys widened as values", FP8_TILES, "from + loader_.value_offset, valid)", "from, valid)"),
+    ("values copied as keys for wgmma", FP8_TILES, "values ? loader_.value_offset : 0", "0"),
+    ("a thread's codes where another's are", FP8_TILES, "codes_(slots + thread)", "codes_(slots + thread % 64)"),
+    ("one row of a thread widened", FP8_TILES, "i / kParts * Loader::kRowsApart", "0"),
+    ("a tile widened into the stage that is read", WIDE, "    stage_ = 1 - stage_;\n    Widen(i - 1, stage_);", "    Widen(i - 1, stage_);\n    stage_ = 1 - stage_;"),
+    ("codes copied over those not widened yet", WIDE, "    Copy(i - 2, stage);", "    Copy(i - 2, 1 - stage);"),
+    ("the output of wide items without the scale of V", WIDE, "{p.value_factor, p.value_factor}", "{1.0f, 1.0f}"),
+    ("memory of narrow items for wide ones", ATTENTION_HOST, "part.has_wide_items ? fp8->wide_shared_bytes", "part.has_wide_items ? fp8->shared_bytes"),
+    ("the output of wgmma without the scale of V", PREFILL, "{p.value_factor, p.value_factor}", "{1.0f, 1.0f}"),
+    ("a stage full when one warp has widened its part", PREFILL, "MbarrierInit(&shared.keys_full[stage], kWidens ? Widening::kWarps : 1)",
+     "MbarrierInit(&shared.keys_full[stage], 1)"),
+    ("codes widened before they have arrived", PREFILL_WIDEN, "CpAsyncWait<kSlots - 1>();", "CpAsyncWait<kSlots>();"),
+    ("codes copied before the slot is widened", PREFILL_WIDEN, "      copy(part + kSlots);\n", "      copy(part + kSlots + 1);\n"),
+    ("a stage of keys for two tiles", PREFILL_WIDEN, "if (values) stage_.Advance();", "stage_.Advance();"),
     ("swizzle left out where 8-bit keys are read", FP8, "SwizzledChunk<Shape::kChunks>(row, k + at.lane / 8 % 2)", "(k + at.lane / 8 % 2)"),
 
     ("parts merged without their weights", MERGE, "o.x += weight * x.x;", "o.x += x.x * inverse;"),

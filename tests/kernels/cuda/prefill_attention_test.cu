@@ -96,12 +96,23 @@ INSTANTIATE_TEST_SUITE_P(
                       .scale = 0.3f,
                       .alibi = true}));
 
+// Both kernels, for caches of 16 bits and of e4m3.
+class CudaPrefillCachesTest : public CudaPrefillAttentionBatchTest,
+                              public ::testing::WithParamInterface<bool> {
+ protected:
+  static AttentionCase WithCache(const AttentionCase& c, uint64_t seed) {
+    return GetParam() ? WithScales(c, SomeCacheScales(seed)) : c;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Fp8, CudaPrefillCachesTest, ::testing::Bool());
+
 // The cases of the other kernel, with as many queries as make more than 64 rows where the context
 // is long enough.
-TEST_F(CudaPrefillAttentionBatchTest, CasesOfTheOtherKernelAgreeWithDoubles) {
+TEST_P(CudaPrefillCachesTest, CasesOfTheOtherKernelAgreeWithDoubles) {
   int num_prefills = 0;
   double worst = 0.0;
-  for (AttentionCase c : ChosenAttentionCases()) {
+  for (const AttentionCase& chosen : ChosenAttentionCases()) {
+    AttentionCase c = WithCache(chosen, static_cast<uint64_t>(num_prefills));
     c.fixed_split_keys = 0;
     const int32_t fewest = 64 / (c.num_heads / c.num_kv_heads) + 2;
     for (AttentionSequence& sequence : c.sequences) {
@@ -117,14 +128,15 @@ TEST_F(CudaPrefillAttentionBatchTest, CasesOfTheOtherKernelAgreeWithDoubles) {
   EXPECT_EQ(num_prefills, std::ssize(ChosenAttentionCases()));
 }
 
-TEST_F(CudaPrefillAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel) {
+TEST_P(CudaPrefillCachesTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel) {
   constexpr uint64_t kCases = QUIRE_RANDOM_CASES;
   constexpr int32_t kHeadDims[] = {64, 128, 256}, kRowTiles[] = {kPrefillRowTiles};
   double worst = 0.0;
   int32_t num_mixed = 0;
   std::set<std::tuple<DType, int32_t, int32_t>> shapes_seen;
   for (uint64_t seed = 0; seed < kCases; ++seed) {
-    const AttentionCase c = RandomAttentionCase(seed, kHeadDims, kRowTiles).attention;
+    const AttentionCase c =
+        WithCache(RandomAttentionCase(seed, kHeadDims, kRowTiles).attention, seed / 2);
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ": " << c);
     const AttentionAnswer answer = CheckWithWgmma(c, seed, &worst);
     EXPECT_TRUE(answer.prefill);

@@ -179,16 +179,44 @@ TEST_F(PrimitivesTest, E4M3HasTheBitsOfTheHost) {
 
 __global__ void SignExtendKernel(const __grid_constant__ Arrays<uint32_t, uint32_t> p) {
   for (int i = static_cast<int>(threadIdx.x); i < p.size; i += 32) {
-    p.out[2 * i] = SignExtend<0>(p.in[i]);
-    p.out[2 * i + 1] = SignExtend<1>(p.in[i]);
+    p.out[3 * i] = SignExtend<0, 2>(p.in[i]);
+    p.out[3 * i + 1] = SignExtend<1, 3>(p.in[i]);
+    p.out[3 * i + 2] = SignExtend<2, 3>(p.in[i]);
   }
 }
 
 TEST_F(PrimitivesTest, BytesBecome16Bits) {
   const std::vector<uint32_t> words = {0x00000000, 0x7f017e02, 0x80818283, 0xff7f00fe, 0x01ff8000};
-  EXPECT_EQ(Run(&SignExtendKernel, words, 2 * std::ssize(words)),
-            (std::vector<uint32_t>{0, 0, 0x00010002, 0x007f007e, 0xff81ff83, 0xff80ff82, 0x007ffffe,
-                                   0xffff0000, 0xffff0000, 0x0001ff80}));
+  EXPECT_EQ(Run(&SignExtendKernel, words, 3 * std::ssize(words)),
+            (std::vector<uint32_t>{0, 0, 0, 0x00010002, 0x007f007e, 0x007f0001, 0xff81ff83,
+                                   0xff80ff82, 0xff80ff81, 0x007ffffe, 0xffff0000, 0xffff007f,
+                                   0xffff0000, 0x0001ff80, 0x0001ffff}));
+}
+
+__global__ void MultiplyBf16Kernel(const __grid_constant__ Arrays<uint32_t, uint32_t> p) {
+  for (int i = static_cast<int>(threadIdx.x); i < p.size; i += 32) {
+    p.out[2 * i] = MultiplyBf16(p.in[i], 0x5f805f80);      // by 2^64
+    p.out[2 * i + 1] = MultiplyBf16(p.in[i], 0xbfc04040);  // by 3 and -1.5
+  }
+}
+
+// Zeros keep their signs, subnormal numbers become normal, and products are rounded.
+TEST_F(PrimitivesTest, ProductsOfPairsOfBf16) {
+  std::vector<uint32_t> pairs;
+  std::vector<uint32_t> want;
+  const auto product = [](uint32_t bits, float factor) -> uint32_t {
+    const auto half = static_cast<uint16_t>(bits);
+    return kernels::F32ToBf16(kernels::Bf16ToF32(half) * factor);
+  };
+  for (uint32_t low = 0; low < 0x10000; ++low) {
+    const uint32_t high = (low * 0x9e37 + 0x8000) % 0x10000;
+    const auto is_nan = [](uint32_t bits) { return (bits & 0x7fff) > 0x7f80; };
+    if (is_nan(low) || is_nan(high)) continue;
+    pairs.push_back(low | high << 16);
+    want.push_back(product(low, 0x1p64f) | product(high, 0x1p64f) << 16);
+    want.push_back(product(low, 3.0f) | product(high, -1.5f) << 16);
+  }
+  EXPECT_EQ(Run(&MultiplyBf16Kernel, pairs, 2 * std::ssize(pairs)), want);
 }
 
 // Writes three results for each number: Exp2 of the number, Log2 of its magnitude, and Reciprocal.

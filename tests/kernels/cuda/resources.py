@@ -65,6 +65,7 @@ DYNAMIC_SHARED = {
     "PackedGroupedGemmKernel": ("kernels/cuda/packed_grouped_gemm.cuh", "PackedGemmShape<{1}, {2}>::kSharedBytes"),
     "PlanDecodesKernel": ("kernels/cuda/plan_decodes.cuh", "PlanSharedBytes(256, 264, {0})"),
     "SampleKernel": ("kernels/cuda/sample_select.cuh", "kSampleSharedBytes"),
+    "Fp8PrefillAttnKernel": ("kernels/cuda/prefill_attention.cuh", "PrefillSharedBytes<{0}, E4M3, {1}>()"),
     "PrefillAttnKernel": ("kernels/cuda/prefill_shape.cuh", "sizeof(PrefillShared<PrefillShape<{1}>>)"),
     "WgmmaGroupedGemmKernel": ("kernels/cuda/wgmma_grouped_gemm.cuh", "kWgmmaGemmSharedBytes"),
     "QuantizeRowsKernel": ("kernels/cuda/rows.cuh", "kBlockSumBytes"),
@@ -72,8 +73,8 @@ DYNAMIC_SHARED = {
 }
 
 # The kernels whose hot loops are counted.
-HOT_LOOPS = ("AttnKernel", "Fp8AttnKernel", "SkippingAttnKernel", "PrefillAttnKernel", "PackedBatchGemmKernel", "PackedGemmKernel",
-             "GroupedGemmKernel", "PackedGroupedGemmKernel", "WgmmaGroupedGemmKernel")
+HOT_LOOPS = ("AttnKernel", "Fp8AttnKernel", "SkippingAttnKernel", "PrefillAttnKernel", "Fp8PrefillAttnKernel",
+             "PackedBatchGemmKernel", "PackedGemmKernel", "GroupedGemmKernel", "PackedGroupedGemmKernel", "WgmmaGroupedGemmKernel")
 NO_NVDISASM = ("no nvdisasm, so what the kernels execute was not counted; `pip install nvidia-cuda-nvdisasm` for the python3 "
                "that runs this, or an nvdisasm on PATH, lets it be")
 
