@@ -43,8 +43,9 @@ struct DeviceLog {
 
 class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
  public:
-  // `log` must outlive this object. If `sums_depend_on_rows`, the order in which a product adds
-  // depends on its number of rows, as with cuBLASLt.
+  // `log` must outlive this object, and no other device may write to it at the same time. If
+  // `sums_depend_on_rows`, the order in which a product adds depends on its number of rows, as with
+  // cuBLASLt.
   explicit RecordingDevice(DeviceLog& log, bool sums_depend_on_rows = false)
       : log_(log), sums_depend_on_rows_(sums_depend_on_rows) {}
   absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
