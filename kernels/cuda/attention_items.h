@@ -76,8 +76,8 @@ constexpr int32_t ItemRowTiles(int32_t num_rows, int32_t head_dim) {
 }
 
 // Returns true if there are items of more than kMostItemRows rows (attn_wide.cuh), if the pattern
-// has no holes. At larger head_dims, the output of two row tiles does not
-// fit in the registers of a warp.
+// has no holes. At larger head_dims, the output of two row tiles does not fit in the registers of a
+// warp.
 constexpr bool HasWideItems(int64_t head_dim) { return head_dim <= 128; }
 
 // Returns the number of keys that a thread block of AttnKernel loads as one tile. Wide heads have

@@ -119,30 +119,34 @@ __device__ __forceinline__ void AttendPrefillItem(const AttnParams<T>& p, const 
   StoreRows(p, item, at, softmax, out);
 }
 
+// The class that fetches tiles from a cache with elements of Cache. Its shared memory follows
+// PrefillShared.
+template <typename T, typename Cache, typename Shape>
+using PrefillFetcher =
+    std::conditional_t<std::is_same_v<Cache, T>, TileFetcher<T, Shape>, WideningFetcher<T, Shape>>;
+
 // Returns the shared memory of a block.
 template <typename T, typename Cache, int kHeadDim>
 constexpr int64_t PrefillSharedBytes() {
   using Shape = PrefillShape<kHeadDim>;
-  using Widening = WideningFetcher<T, Shape>;
   static_assert(sizeof(PrefillShared<Shape>) % 16 == 0);
-  const int64_t code_bytes = std::is_same_v<Cache, T> ? 0 : Widening::kSlots * Widening::kSlotBytes;
-  return static_cast<int64_t>(sizeof(PrefillShared<Shape>)) + code_bytes;
+  return static_cast<int64_t>(sizeof(PrefillShared<Shape>)) +
+         PrefillFetcher<T, Cache, Shape>::kSharedBytes;
 }
 
 // Processes the work items of the block. Cache is the type of the cache's elements: T, or E4M3.
 template <typename T, int kHeadDim, typename Cache>
 __device__ __forceinline__ void AttendPrefillItems(const PrefillParams<T>& params) {
   using Shape = PrefillShape<kHeadDim>;
-  using Widening = WideningFetcher<T, Shape>;
-  constexpr bool kWidens = !std::is_same_v<Cache, T>;
+  using Fetcher = PrefillFetcher<T, Cache, Shape>;
   const AttnParams<T>& p = params.attn;
   PrefillShared<Shape>& shared = *DynamicShared<PrefillShared<Shape>>();
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) {
 #pragma unroll
     for (int stage = 0; stage < Shape::kStages; ++stage) {
-      MbarrierInit(&shared.keys_full[stage], kWidens ? Widening::kWarps : 1);
-      MbarrierInit(&shared.values_full[stage], kWidens ? Widening::kWarps : 1);
+      MbarrierInit(&shared.keys_full[stage], Fetcher::kWarps);
+      MbarrierInit(&shared.values_full[stage], Fetcher::kWarps);
       MbarrierInit(&shared.keys_empty[stage], kPrefillConsumers / 32);
       MbarrierInit(&shared.values_empty[stage], kPrefillConsumers / 32);
     }
@@ -153,12 +157,9 @@ __device__ __forceinline__ void AttendPrefillItems(const PrefillParams<T>& param
   __syncthreads();
   if (thread >= kPrefillConsumers) {
     ShrinkRegisters<56>();
-    if constexpr (kWidens) {
-      Widening fetcher(p, shared);
-      const int last_item = p.block_starts[blockIdx.x + 1];
-      for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) fetcher.Fetch(p.items[i]);
-    } else if (thread < kPrefillConsumers + 32) {
-      TileFetcher<T, Shape> fetcher(params, shared);
+    // Written so that the compiler knows it of all four warps, and no register waits for a branch.
+    if (thread / 32 % 4 < Fetcher::kWarps) {
+      Fetcher fetcher(params, shared);
       const int last_item = p.block_starts[blockIdx.x + 1];
       for (int i = p.block_starts[blockIdx.x]; i < last_item; ++i) fetcher.Fetch(p.items[i]);
     }

@@ -27,6 +27,9 @@ __device__ __host__ constexpr int PrefillBoxKeys(int block_size) {
 template <typename T, typename Shape>
 class TileFetcher {
  public:
+  static constexpr int kWarps = 1;  // that fetch
+  static constexpr int kSharedBytes = 0;
+
   __device__ __forceinline__ TileFetcher(const PrefillParams<T>& params,
                                          PrefillShared<Shape>& shared)
       : params_(params),

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/attn_keys.cuh"
 #include "kernels/cuda/fp8_tiles.cuh"
+#include "kernels/cuda/prefill_params.h"
 #include "kernels/cuda/prefill_shape.cuh"
 
 namespace quire::kernels::cuda {
@@ -16,14 +17,16 @@ namespace quire::kernels::cuda {
 template <typename T, typename Shape>
 class WideningFetcher {
  public:
-  // The slots of codes, each of a tile of keys or of values. They follow PrefillShared.
+  static constexpr int kWarps = kAttnThreads / 32;  // that fetch
+  // The slots of codes, each of a tile of keys or of values.
   static constexpr int kSlots = Shape::kHeadDim <= 128 ? 4 : 2;
-  static constexpr int kSlotBytes = Shape::kTileBytes / 2;
-  // The arrivals that fill a stage.
-  static constexpr int kWarps = kAttnThreads / 32;
+  static constexpr int kSharedBytes = kSlots * Shape::kTileBytes / 2;
 
-  __device__ __forceinline__ WideningFetcher(const AttnParams<T>& p, PrefillShared<Shape>& shared)
-      : params_(p), shared_(shared), thread_(static_cast<int>(threadIdx.x) - kPrefillConsumers) {}
+  __device__ __forceinline__ WideningFetcher(const PrefillParams<T>& params,
+                                             PrefillShared<Shape>& shared)
+      : params_(params.attn),
+        shared_(shared),
+        thread_(static_cast<int>(threadIdx.x) - kPrefillConsumers) {}
 
   // Fetches the tiles of `item`, each as soon as its stage is empty. All threads of the warpgroup
   // must call this function.
@@ -65,7 +68,7 @@ class WideningFetcher {
 
  private:
   using Codes = CodeTiles<Shape::kHeadDim, Shape::kKeys, /*kParts=*/1>;
-  static_assert(kSlotBytes == Codes::kSlotBytes);
+  static_assert(kSharedBytes == kSlots * Codes::kSlotBytes);
 
   const AttnParams<T>& params_;
   PrefillShared<Shape>& shared_;

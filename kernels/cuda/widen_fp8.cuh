@@ -8,6 +8,7 @@
 // (E4M3In<T>::kFactor). Numbers below the normal ones of e4m3 become subnormal numbers of T, which
 // tensor cores multiply exactly (doi:10.7717/peerj-cs.330).
 
+#include <bit>
 #include <type_traits>
 
 #include "kernels/cuda/primitives.cuh"
@@ -71,7 +72,10 @@ __device__ __forceinline__ uint4 Widen8(uint32_t first, uint32_t second) {
 #pragma unroll
   for (uint32_t& pair : pairs) {
     if constexpr (kKeepsNan) pair = RestoreNan<T>(pair);
-    if constexpr (std::is_same_v<T, Bf16>) pair = MultiplyBf16(pair, 0x5f805f80);  // kRaised
+    if constexpr (std::is_same_v<T, Bf16>) {
+      constexpr uint32_t kRaised = std::bit_cast<uint32_t>(E4M3In<T>::kRaised) >> 16;
+      pair = MultiplyBf16(pair, kRaised << 16 | kRaised);
+    }
   }
   return {pairs[0], pairs[1], pairs[2], pairs[3]};
 }
