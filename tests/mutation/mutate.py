@@ -96,6 +96,8 @@ class PlantedBuild:
         paths = {bug.path for bug in bugs}
         texts = {path: text for path, text in woven().items() if path in paths}
         shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch.mkdir()
+        (self.scratch / "lib").symlink_to(build / "lib")  # where a test looks for the modules that it opens
         for path, text in texts.items():
             shadow = self.scratch / "source" / path
             shadow.parent.mkdir(parents=True, exist_ok=True)
