@@ -321,7 +321,8 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "max_header_bytes",
        .group = "Network",
        .placeholder = "BYTES",
-       .help = "Largest headers of a request, as sent. Larger ones end the connection.",
+       .help = "Largest headers of a request. Larger ones as sent end the connection; larger ones "
+               "decoded, with 32 bytes for each header, are refused.",
        .target = &config.max_header_bytes,
        .min = 1024,
        .max = 1 << 20},

@@ -43,9 +43,10 @@ enum class Refused : uint8_t {
   kUnfinished,   // too many bytes of unfinished messages on the connection or on all connections
   kTimeout,      // the message did not arrive within --message_timeout
   kCompressed,   // the message's flag marks it as compressed
+  kMalformed,    // the headers are none of a gRPC request, or two readers may differ on them
 };
-inline constexpr std::array<std::string_view, 6> kRefusedNames = {
-    "headers", "streams", "message_size", "unfinished", "timeout", "compressed"};
+inline constexpr std::array<std::string_view, 7> kRefusedNames = {
+    "headers", "streams", "message_size", "unfinished", "timeout", "compressed", "malformed"};
 
 struct DoorCounters {
   template <typename Reason, size_t n>

@@ -1,5 +1,7 @@
 #include "server/door/header_block.h"
 
+#include <vector>
+
 #include <nghttp2/nghttp2.h>
 
 #include "base/check.h"
@@ -9,6 +11,11 @@ namespace quire::server::door {
 namespace {
 
 constexpr size_t kFieldOverhead = 32;  // RFC 7541, 4.1
+
+// nghttp2 takes names and values as pointers to mutable bytes, and does not write to them.
+uint8_t* Mutable(const std::string& text) {
+  return reinterpret_cast<uint8_t*>(const_cast<char*>(text.data()));
+}
 
 }  // namespace
 
@@ -22,7 +29,7 @@ bool HeaderBlockReader::Read(std::span<const uint8_t> bytes, bool last, size_t m
   if (!in_block_) {
     in_block_ = true;
     list_bytes_ = 0;
-    head_ = {};
+    fields_.clear();
   }
   while (true) {
     nghttp2_nv field;
@@ -34,7 +41,8 @@ bool HeaderBlockReader::Read(std::span<const uint8_t> bytes, bool last, size_t m
     if ((flags & NGHTTP2_HD_INFLATE_EMIT) != 0) {
       list_bytes_ += field.namelen + field.valuelen + kFieldOverhead;
       if (list_bytes_ > max_list_bytes) return false;
-      Take(Text({field.name, field.namelen}), Text({field.value, field.valuelen}));
+      fields_.push_back({.name = std::string(Text({field.name, field.namelen})),
+                         .value = std::string(Text({field.value, field.valuelen}))});
     }
     if ((flags & NGHTTP2_HD_INFLATE_FINAL) != 0) {
       nghttp2_hd_inflate_end_headers(inflater_);
@@ -45,10 +53,28 @@ bool HeaderBlockReader::Read(std::span<const uint8_t> bytes, bool last, size_t m
   }
 }
 
-void HeaderBlockReader::Take(std::string_view name, std::string_view value) {
-  if (name == ":path") head_.path = value;
-  if (name == "authorization") head_.authorization = value;
-  if (name == "grpc-encoding") head_.encoding = value;
+HeaderBlockWriter::HeaderBlockWriter() {
+  QUIRE_CHECK(nghttp2_hd_deflate_new(&deflater_, 0) == 0) << "no memory for an HPACK encoder";
+}
+
+HeaderBlockWriter::~HeaderBlockWriter() { nghttp2_hd_deflate_del(deflater_); }
+
+std::string HeaderBlockWriter::Write(const HeaderList& fields) {
+  std::vector<nghttp2_nv> pairs;
+  pairs.reserve(fields.size());
+  for (const HeaderField& field : fields) {
+    pairs.push_back({.name = Mutable(field.name),
+                     .value = Mutable(field.value),
+                     .namelen = field.name.size(),
+                     .valuelen = field.value.size(),
+                     .flags = NGHTTP2_NV_FLAG_NONE});
+  }
+  std::string block(nghttp2_hd_deflate_bound(deflater_, pairs.data(), pairs.size()), '\0');
+  const ssize_t size =
+      nghttp2_hd_deflate_hd(deflater_, Mutable(block), block.size(), pairs.data(), pairs.size());
+  QUIRE_CHECK(size >= 0) << "no memory for a header block";
+  block.resize(static_cast<size_t>(size));
+  return block;
 }
 
 }  // namespace quire::server::door

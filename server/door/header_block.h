@@ -1,24 +1,18 @@
 #pragma once
 
-// Decodes the headers of requests (HPACK, RFC 7541) with libnghttp2.
+// Decodes and encodes the headers of requests (HPACK, RFC 7541) with libnghttp2.
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 
+#include "server/door/request_head.h"
+
+struct nghttp2_hd_deflater;
 struct nghttp2_hd_inflater;
 
 namespace quire::server::door {
-
-// The headers by which the door judges a request, before it lets the body in.
-struct RequestHead {
-  std::string path;           // "/quire.v1.InferenceService/Generate"
-  std::string authorization;  // empty: none was sent
-  std::string encoding;       // grpc-encoding; empty: none was sent
-};
 
 // The header decoder of one connection. HPACK's table lives as long as the connection, so the
 // decoder must read every header block of the connection, in order.
@@ -36,15 +30,31 @@ class HeaderBlockReader {
   bool Read(std::span<const uint8_t> bytes, bool last, size_t max_list_bytes);
 
   // Returns the headers of the last block that has ended. The next block overwrites them.
-  const RequestHead& head() const { return head_; }
+  const HeaderList& fields() const { return fields_; }
+  // Returns the size of that list.
+  size_t list_bytes() const { return list_bytes_; }
 
  private:
-  void Take(std::string_view name, std::string_view value);
-
   nghttp2_hd_inflater* inflater_ = nullptr;  // owned
-  RequestHead head_;
+  HeaderList fields_;
   size_t list_bytes_ = 0;
   bool in_block_ = false;
+};
+
+// The header encoder towards gRPC, of one connection. Its dynamic table is empty, so a block
+// depends on no other block.
+class HeaderBlockWriter {
+ public:
+  HeaderBlockWriter();
+  ~HeaderBlockWriter();
+  HeaderBlockWriter(const HeaderBlockWriter&) = delete;
+  HeaderBlockWriter& operator=(const HeaderBlockWriter&) = delete;
+
+  // Returns the block of `fields`.
+  std::string Write(const HeaderList& fields);
+
+ private:
+  nghttp2_hd_deflater* deflater_ = nullptr;  // owned
 };
 
 }  // namespace quire::server::door

@@ -24,10 +24,8 @@ uint32_t ReadBigEndian(std::span<const uint8_t> bytes) {
 
 std::string Frame(FrameType type, uint8_t flags, uint32_t stream, std::string_view payload) {
   std::string frame;
-  AppendBigEndian(frame, static_cast<uint32_t>(payload.size()), 3);
-  frame.push_back(static_cast<char>(type));
-  frame.push_back(static_cast<char>(flags));
-  AppendBigEndian(frame, stream, 4);
+  AppendFrameHead({.payload_bytes = payload.size(), .type = type, .flags = flags, .stream = stream},
+                  frame);
   return frame.append(payload);
 }
 
@@ -61,6 +59,13 @@ FrameHead ParseFrameHead(std::span<const uint8_t, kFrameHeadBytes> bytes) {
           .stream = ReadBigEndian(bytes.last<4>()) & 0x7fffffff};
 }
 
+void AppendFrameHead(const FrameHead& head, std::string& out) {
+  AppendBigEndian(out, static_cast<uint32_t>(head.payload_bytes), 3);
+  out.push_back(static_cast<char>(head.type));
+  out.push_back(static_cast<char>(head.flags));
+  AppendBigEndian(out, head.stream, 4);
+}
+
 bool FrameCursor::TakeHead(std::span<const uint8_t>& bytes) {
   const size_t take = std::min(kFrameHeadBytes - head_bytes_, bytes.size());
   std::copy_n(bytes.begin(), take, head_.begin() + static_cast<ptrdiff_t>(head_bytes_));
@@ -77,6 +82,25 @@ std::span<const uint8_t> FrameCursor::TakePayload(std::span<const uint8_t>& byte
   payload_left_ -= taken.size();
   bytes = bytes.subspan(taken.size());
   return taken;
+}
+
+void AppendHeaders(uint32_t stream, std::string_view block, bool ends_stream, std::string& out) {
+  auto type = FrameType::kHeaders;
+  uint8_t flags = ends_stream ? kEndStream : uint8_t{0};
+  do {
+    const std::string_view piece = block.substr(0, kSmallestFrameLimit);
+    block.remove_prefix(piece.size());
+    if (block.empty()) flags |= kEndHeaders;
+    out += Frame(type, flags, stream, piece);
+    type = FrameType::kContinuation;
+    flags = 0;
+  } while (!block.empty());
+}
+
+std::string WindowUpdateFrame(uint32_t stream, uint32_t bytes) {
+  std::string payload;
+  AppendBigEndian(payload, bytes, 4);
+  return Frame(FrameType::kWindowUpdate, 0, stream, payload);
 }
 
 std::string ResetStreamFrame(uint32_t stream, Http2Error error) {

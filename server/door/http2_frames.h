@@ -14,6 +14,8 @@ namespace quire::server::door {
 // The first bytes that a client sends.
 inline constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 inline constexpr size_t kFrameHeadBytes = 9;
+// Every receiver takes payloads of this size (RFC 9113, SETTINGS_MAX_FRAME_SIZE).
+inline constexpr size_t kSmallestFrameLimit = 16 << 10;
 
 enum class FrameType : uint8_t {
   kData = 0,
@@ -58,6 +60,7 @@ struct FrameHead {
 };
 
 FrameHead ParseFrameHead(std::span<const uint8_t, kFrameHeadBytes> bytes);
+void AppendFrameHead(const FrameHead& head, std::string& out);
 
 // Splits one direction of a connection into frames, and tracks the position in the current frame.
 class FrameCursor {
@@ -82,6 +85,9 @@ class FrameCursor {
   FrameHead frame_;
 };
 
+// Appends a header block as a HEADERS frame and as many CONTINUATIONs as it needs.
+void AppendHeaders(uint32_t stream, std::string_view block, bool ends_stream, std::string& out);
+std::string WindowUpdateFrame(uint32_t stream, uint32_t bytes);
 std::string ResetStreamFrame(uint32_t stream, Http2Error error);
 // `reason` is sent as debug data.
 std::string GoawayFrame(uint32_t last_stream, Http2Error error, std::string_view reason);

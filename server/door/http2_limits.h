@@ -14,6 +14,7 @@ namespace quire::server::door {
 struct Http2Limits {
   size_t header_block_bytes = 16 << 10;   // HEADERS and all its CONTINUATIONs, as sent
   size_t header_list_bytes = 64 << 10;    // the decoded headers of one HEADERS block
+  size_t request_list_bytes = 16 << 10;   // the decoded headers of a request that gRPC gets
   size_t control_frame_bytes = 16 << 10;  // one frame that is neither headers nor data
   size_t message_bytes = 4 << 20;         // one gRPC message
   size_t connection_bytes = 16 << 20;     // unfinished messages of one connection
@@ -30,13 +31,15 @@ struct Http2Limits {
   Rate resets{.per_second = 100, .burst = 400};  // RST_STREAMs of either side, and refused streams
   Rate pings{.per_second = 10, .burst = 50};     // PINGs that are not answers
   Rate settings{.per_second = 1, .burst = 20};
-  // Frames that a normal client seldom sends: PRIORITY, trailers, DATA of closed streams, empty
-  // DATA without END_STREAM, ACKs for which the server sent no SETTINGS or PING, GOAWAY, frames of
-  // unknown types, and more than two WINDOW_UPDATEs for each HEADERS or DATA frame of the server.
+  // Frames that a normal client seldom sends: PRIORITY, trailers, DATA of closed streams, DATA with
+  // padding, empty DATA without END_STREAM, ACKs for which the server sent no SETTINGS or PING,
+  // GOAWAY, frames of unknown types, and more than two WINDOW_UPDATEs for each HEADERS or DATA
+  // frame of the server.
   Rate idle_frames{.per_second = 500, .burst = 5000};
 };
 
 // gRPC's status codes.
+inline constexpr int kInvalidArgument = 3;
 inline constexpr int kDeadlineExceeded = 4;
 inline constexpr int kResourceExhausted = 8;
 inline constexpr int kInternal = 13;

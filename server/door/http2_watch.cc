@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 
 namespace quire::server::door {
 namespace {
 
 constexpr int kMostWindowCredit = 10'000;
-// gRPC decodes the HEADERS of an even stream for the HPACK table, but starts no call for them.
-constexpr uint32_t kIgnoredStream = 0x7ffffffe;
+// The bytes for the server at which FromClient stops. Only headers may be longer than what was
+// sent.
+constexpr size_t kMostForwarded = 128 << 10;
 
 std::span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -60,13 +62,6 @@ class Splice {
   std::vector<Edit> edits_;
 };
 
-// Returns the head of the frame at `head`, with its stream id replaced by `stream`.
-std::string WithStream(const uint8_t* head, uint32_t stream) {
-  std::string changed(reinterpret_cast<const char*>(head), kFrameHeadBytes);
-  for (int i = 0; i < 4; ++i) changed[5 + i] = static_cast<char>(stream >> (24 - 8 * i));
-  return changed;
-}
-
 }  // namespace
 
 Http2Watch::Http2Watch(const Http2Limits& limits, Gate gate, DoorCounters& counters)
@@ -94,99 +89,103 @@ std::string Http2Watch::Goaway() const {
 
 // Frames from the client.
 
-bool Http2Watch::FromClient(std::span<const uint8_t> bytes, Clock::time_point now,
-                            std::string& out) {
+size_t Http2Watch::FromClient(std::span<const uint8_t> bytes, Clock::time_point now,
+                              std::string& out) {
   now_ = now;
-  head_at_ = nullptr;
-  Splice splice(bytes);
   std::span<const uint8_t> rest = bytes;
-  if (preface_bytes_ < kPreface.size()) {
-    const size_t take = std::min(kPreface.size() - preface_bytes_, rest.size());
-    if (Text(rest.first(take)) != kPreface.substr(preface_bytes_, take)) {
-      CutOff(Cut::kProtocol, "want the preface of HTTP/2");
-      return false;
-    }
-    preface_bytes_ += take;
-    rest = rest.subspan(take);
-  }
-  while (!rest.empty() && !verdict_) {
+  TakePreface(rest, out);
+  while (!rest.empty() && !verdict_ && out.size() < kMostForwarded) {
     if (!in_.has_head()) {
-      head_at_ = in_.at_border() ? rest.data() : nullptr;
       if (!in_.TakeHead(rest)) break;
-      BeginClientFrame();
+      BeginClientFrame(out);
       if (verdict_) break;
     }
     const std::span<const uint8_t> payload = in_.TakePayload(rest);
-    if (!payload.empty()) ClientPayload(payload);
-    if (in_.payload_left() > 0) break;
-    EndClientFrame();
+    if (!payload.empty()) ClientPayload(payload, out);
+    if (in_.payload_left() > 0 || verdict_) break;
+    EndClientFrame(out);
     in_.Next();
-    if (!for_server_.empty() && !in_headers_) {
-      splice.Insert(rest.data(), std::exchange(for_server_, {}));
-    }
+    out += std::exchange(for_server_, {});
   }
-  for (const uint8_t* const head : hidden_) {
-    splice.ReplaceHead(head, WithStream(head, kIgnoredStream));
-  }
-  hidden_.clear();
-  begun_.clear();
-  return splice.End(out);
+  return bytes.size() - rest.size();
 }
 
-bool Http2Watch::Hide(uint32_t stream) {
-  const auto it = std::find_if(begun_.rbegin(), begun_.rend(),
-                               [stream](const auto& begun) { return begun.first == stream; });
-  if (it == begun_.rend()) return false;
-  hidden_.push_back(it->second);
-  begun_.erase(std::next(it).base());
-  return true;
+void Http2Watch::TakePreface(std::span<const uint8_t>& bytes, std::string& out) {
+  const size_t take = std::min(kPreface.size() - preface_bytes_, bytes.size());
+  if (Text(bytes.first(take)) != kPreface.substr(preface_bytes_, take)) {
+    return CutOff(Cut::kProtocol, "want the preface of HTTP/2");
+  }
+  out += kPreface.substr(preface_bytes_, take);
+  preface_bytes_ += take;
+  bytes = bytes.subspan(take);
 }
 
-void Http2Watch::BeginClientFrame() {
+void Http2Watch::BeginClientFrame(std::string& out) {
   const FrameHead& frame = in_.frame();
   payload_at_ = 0;
   padding_ = 0;
+  const bool may_be_padded = frame.type == FrameType::kHeaders || frame.type == FrameType::kData;
+  const bool is_padded = may_be_padded && frame.has(kPadded);
+  const bool has_priority = frame.type == FrameType::kHeaders && frame.has(kHasPriority);
+  front_ = (is_padded ? 1 : 0) + (has_priority ? 5 : 0);
+  if (front_ > frame.payload_bytes) return CutOff(Cut::kProtocol, "a frame is too short");
   if (in_headers_ != (frame.type == FrameType::kContinuation)) {
     return CutOff(Cut::kProtocol, "want CONTINUATION behind HEADERS without END_HEADERS alone");
   }
+  forwards_ = false;
   switch (frame.type) {
     case FrameType::kHeaders:
     case FrameType::kContinuation:
       return BeginHeaders();
     case FrameType::kData:
-      return BeginData();
+      BeginData();
+      // The head of a padded frame follows when the length of the padding is known.
+      if (!is_padded && !verdict_) ForwardDataHead(out);
+      return;
     case FrameType::kPushPromise:
       return CutOff(Cut::kProtocol, "a client pushes nothing");
     default:
-      break;
+      BeginControlFrame();
+      if (forwards_ && !verdict_) AppendFrameHead(frame, out);
   }
+}
+
+void Http2Watch::BeginControlFrame() {
+  const FrameHead& frame = in_.frame();
   if (frame.payload_bytes > limits_.control_frame_bytes) {
     return CutOff(Cut::kFrames, "a control frame is too large");
   }
   switch (frame.type) {
     case FrameType::kResetStream:
+      forwards_ = streams_.Has(frame.stream);
       CountReset();
-      Hide(frame.stream);
       streams_.Close(frame.stream);
       return;
     case FrameType::kSettings:
+      forwards_ = true;
       if (frame.has(kAck)) return TakeAck();
       if (!settings_.Take(now_)) CutOff(Cut::kSettings, "too many SETTINGS");
       return;
     case FrameType::kPing:
+      forwards_ = true;
       if (frame.has(kAck)) return TakeAck();
       if (std::exchange(ping_is_free_, false)) return;
       if (!pings_.Take(now_)) CutOff(Cut::kPings, "too many PINGs");
       return;
     case FrameType::kWindowUpdate:
+      forwards_ = true;
       if (window_credit_ > 0) {
         --window_credit_;
         return;
       }
-      [[fallthrough]];
+      break;
+    case FrameType::kGoaway:
+      forwards_ = true;
+      break;
     default:
-      if (!idle_frames_.Take(now_)) CutOff(Cut::kFrames, "too many frames without use");
+      break;
   }
+  if (!idle_frames_.Take(now_)) CutOff(Cut::kFrames, "too many frames without use");
 }
 
 void Http2Watch::TakeAck() {
@@ -203,12 +202,10 @@ void Http2Watch::BeginHeaders() {
     if (frame.stream % 2 == 0) return CutOff(Cut::kProtocol, "want odd stream ids of a client");
     headers_frame_ = frame;
     header_bytes_ = 0;
-    if (frame.stream <= last_stream_) {
-      // gRPC never saw a hidden stream, so it would start a call for these HEADERS.
-      if (!streams_.Has(frame.stream)) return CutOff(Cut::kProtocol, "HEADERS of a closed stream");
-      // These HEADERS are trailers. gRPC clients send no trailers, so trailers count against
-      // Http2Limits::idle_frames.
-      if (!idle_frames_.Take(now_)) CutOff(Cut::kFrames, "too many HEADERS without a call");
+    // These HEADERS are trailers, or of a stream that is closed. gRPC clients send no trailers, so
+    // both count against Http2Limits::idle_frames.
+    if (frame.stream <= last_stream_ && !idle_frames_.Take(now_)) {
+      CutOff(Cut::kFrames, "too many HEADERS without a call");
     }
   } else if (frame.stream != headers_frame_.stream) {
     return CutOff(Cut::kProtocol, "want CONTINUATION of the stream whose HEADERS came before");
@@ -222,46 +219,74 @@ void Http2Watch::BeginData() {
   const FrameHead& frame = in_.frame();
   if (frame.stream == 0) return CutOff(Cut::kProtocol, "want DATA of a stream");
   const bool is_open = streams_.BeginData(frame.stream);
-  const bool is_idle = !is_open || (frame.payload_bytes == 0 && !frame.has(kEndStream));
+  // No client needs padding, so a padded frame counts as one without use.
+  const bool is_idle =
+      !is_open || frame.has(kPadded) || (frame.payload_bytes == 0 && !frame.has(kEndStream));
   if (is_idle && !idle_frames_.Take(now_)) CutOff(Cut::kFrames, "too many idle DATA frames");
 }
 
-std::span<const uint8_t> Http2Watch::Unpadded(std::span<const uint8_t> payload) {
+void Http2Watch::ForwardDataHead(std::string& out) const {
   const FrameHead& frame = in_.frame();
-  if (frame.type == FrameType::kContinuation) return payload;
-  const bool padded = frame.has(kPadded);
-  if (padded && payload_at_ == 0) padding_ = payload[0];
-  const bool priority = frame.type == FrameType::kHeaders && frame.has(kHasPriority);
-  const size_t front = (padded ? 1 : 0) + (priority ? 5 : 0);
-  const size_t skip = payload_at_ < front ? std::min(front - payload_at_, payload.size()) : 0;
+  AppendFrameHead({.payload_bytes = frame.payload_bytes - front_ - padding_,
+                   .type = FrameType::kData,
+                   .flags = static_cast<uint8_t>(frame.flags & kEndStream),
+                   .stream = frame.stream},
+                  out);
+}
+
+void Http2Watch::ReadPadding(uint8_t length) {
+  const FrameHead& frame = in_.frame();
+  if (front_ + length > frame.payload_bytes) {
+    return CutOff(Cut::kProtocol, "a frame is shorter than its padding");
+  }
+  padding_ = length;
+  if (frame.type != FrameType::kData) return;
+  // The server never sees the padding, so the door gives the client back the window for it.
+  const auto unseen = static_cast<uint32_t>(front_ + padding_);
+  TellClient(WindowUpdateFrame(0, unseen));
+  if (streams_.Has(frame.stream) && !frame.has(kEndStream)) {
+    TellClient(WindowUpdateFrame(frame.stream, unseen));
+  }
+}
+
+std::span<const uint8_t> Http2Watch::Unpadded(std::span<const uint8_t> payload) const {
+  const size_t skip = payload_at_ < front_ ? std::min(front_ - payload_at_, payload.size()) : 0;
   const size_t behind = in_.payload_left();
   const size_t tail = behind < padding_ ? std::min(padding_ - behind, payload.size() - skip) : 0;
   return payload.subspan(skip, payload.size() - skip - tail);
 }
 
-void Http2Watch::ClientPayload(std::span<const uint8_t> payload) {
-  const FrameType type = in_.frame().type;
-  if (type == FrameType::kHeaders || type == FrameType::kContinuation) {
-    if (!headers_.Read(Unpadded(payload), false, limits_.header_list_bytes)) {
-      CutOff(Cut::kHeaders, "headers are no HPACK, or too large");
-    }
-  } else if (type == FrameType::kData) {
-    const uint32_t stream = in_.frame().stream;
+void Http2Watch::ClientPayload(std::span<const uint8_t> payload, std::string& out) {
+  const FrameHead& frame = in_.frame();
+  const bool is_data = frame.type == FrameType::kData;
+  const bool is_headers =
+      frame.type == FrameType::kHeaders || frame.type == FrameType::kContinuation;
+  if (payload_at_ == 0 && front_ > 0 && frame.has(kPadded)) {
+    ReadPadding(payload[0]);
+    if (verdict_) return;
+    if (is_data) ForwardDataHead(out);
+  }
+  if (forwards_) out += Text(payload);
+  if (is_headers && !headers_.Read(Unpadded(payload), false, limits_.header_list_bytes)) {
+    CutOff(Cut::kHeaders, "headers are no HPACK, or too large");
+  }
+  if (is_data) {
     const std::span<const uint8_t> data = Unpadded(payload);
-    if (const auto refusal = streams_.TakeData(stream, payload.size(), data, now_)) {
-      Refuse(stream, *refusal);
+    out += Text(data);
+    if (const auto refusal = streams_.TakeData(frame.stream, data, now_)) {
+      Refuse(frame.stream, *refusal);
     }
     if (unfinished_bytes() > limits_.connection_bytes) RefuseLargest();
   }
   payload_at_ += payload.size();
 }
 
-void Http2Watch::EndClientFrame() {
+void Http2Watch::EndClientFrame(std::string& out) {
   const FrameHead& frame = in_.frame();
   switch (frame.type) {
     case FrameType::kHeaders:
     case FrameType::kContinuation:
-      if (!in_headers_ && !verdict_) EndHeaders();
+      if (!in_headers_) EndHeaders(out);
       return;
     case FrameType::kData:
       if (frame.has(kEndStream)) streams_.EndRequest(frame.stream);
@@ -271,24 +296,46 @@ void Http2Watch::EndClientFrame() {
   }
 }
 
-void Http2Watch::EndHeaders() {
+void Http2Watch::EndHeaders(std::string& out) {
   if (!headers_.Read({}, true, limits_.header_list_bytes)) {
     return CutOff(Cut::kHeaders, "headers are no HPACK, or too large");
   }
   const uint32_t id = headers_frame_.stream;
-  const bool is_last = headers_frame_.has(kEndStream);
-  if (id > last_stream_) {
-    last_stream_ = id;
-    streams_.Open(id, now_);
-    const bool is_one_frame = headers_frame_.has(kEndHeaders);
-    if (is_one_frame && head_at_ != nullptr) begun_.emplace_back(id, head_at_);
-    if (streams_.are_too_many()) {
-      Refuse(id, {.reason = Refused::kStreams});
-    } else if (const auto refusal = gate_(headers_.head())) {
-      Refuse(id, *refusal);
-    }
+  const bool ends_stream = headers_frame_.has(kEndStream);
+  if (id <= last_stream_) return EndTrailers(id, ends_stream, out);
+  last_stream_ = id;
+  streams_.Open(id, now_);
+  if (const auto refusal = JudgeHead()) return AnswerRefusal(id, *refusal);
+  AppendHeaders(id, headers_to_server_.Write(headers_.fields()), ends_stream, out);
+  if (ends_stream) streams_.EndRequest(id);
+}
+
+std::optional<Refusal> Http2Watch::JudgeHead() const {
+  if (streams_.are_too_many()) return Refusal{.reason = Refused::kStreams};
+  if (headers_.list_bytes() > limits_.request_list_bytes) {
+    return Refusal{
+        .reason = Refused::kMalformed,
+        .code = kResourceExhausted,
+        .message = absl::StrFormat("headers: want at most %d bytes with 32 for each header, got %d",
+                                   limits_.request_list_bytes, headers_.list_bytes())};
   }
-  if (is_last) streams_.EndRequest(id);
+  const absl::StatusOr<RequestHead> head = ReadHead(headers_.fields());
+  if (head.ok()) return gate_(*head);
+  return Refusal{.reason = Refused::kMalformed,
+                 .code = static_cast<int>(head.status().code()),
+                 .message = std::string(head.status().message())};
+}
+
+// Nothing in the server reads trailers, so it gets their END_STREAM alone.
+void Http2Watch::EndTrailers(uint32_t stream, bool ends_stream, std::string& out) {
+  if (!streams_.Has(stream)) return;
+  if (!ends_stream) {
+    return Refuse(stream, {.reason = Refused::kMalformed,
+                           .code = kInvalidArgument,
+                           .message = "trailers: want END_STREAM"});
+  }
+  AppendFrameHead({.type = FrameType::kData, .flags = kEndStream, .stream = stream}, out);
+  streams_.EndRequest(stream);
 }
 
 // Frames from the server.
@@ -373,24 +420,29 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
 
 // Refusing streams.
 
-// Answers the client with `refusal`. The server must still read the stream's headers, because each
-// header block may change the server's HPACK table. So Refuse either moves the headers to a stream
-// that the server ignores, or sends a RST_STREAM after them.
 void Http2Watch::Refuse(uint32_t stream, const Refusal& refusal) {
-  if (!Hide(stream)) for_server_ += ResetStreamFrame(stream, Http2Error::kCancel);
-  if (refusal.reason == Refused::kStreams) {
-    for_client_ += ResetStreamFrame(stream, Http2Error::kRefusedStream);  // clients may try again
-  } else if (streams_.IsAnswered(stream)) {
-    for_client_ += ResetStreamFrame(stream, Http2Error::kEnhanceYourCalm);
-  } else {
-    for_client_ += TrailersOnlyFrame(stream, refusal.code, refusal.message);
-    for_client_ += ResetStreamFrame(stream, Http2Error::kNone);  // the rest of the body is unwanted
-  }
-  if (for_client_.size() > limits_.unread_bytes) CutOff(Cut::kUnread, "refusals are not read");
-  counters_.refused.Add(refusal.reason);
+  for_server_ += ResetStreamFrame(stream, Http2Error::kCancel);
   refused_[num_refused_++ % kRefusedKept] = stream;
+  AnswerRefusal(stream, refusal);
+}
+
+void Http2Watch::AnswerRefusal(uint32_t stream, const Refusal& refusal) {
+  if (refusal.reason == Refused::kStreams) {
+    TellClient(ResetStreamFrame(stream, Http2Error::kRefusedStream));  // clients may try again
+  } else if (streams_.IsAnswered(stream)) {
+    TellClient(ResetStreamFrame(stream, Http2Error::kEnhanceYourCalm));
+  } else {
+    TellClient(TrailersOnlyFrame(stream, refusal.code, refusal.message));
+    TellClient(ResetStreamFrame(stream, Http2Error::kNone));  // the rest of the body is unwanted
+  }
+  counters_.refused.Add(refusal.reason);
   streams_.Close(stream);
   CountReset();
+}
+
+void Http2Watch::TellClient(std::string_view frames) {
+  for_client_ += frames;
+  if (for_client_.size() > limits_.unread_bytes) CutOff(Cut::kUnread, "the door is not read");
 }
 
 bool Http2Watch::WasRefused(uint32_t stream) const {
@@ -421,7 +473,7 @@ void Http2Watch::Expire(Clock::time_point now) {
 }
 
 std::string Http2Watch::TakeForServer() {
-  if (!in_.at_border() || in_headers_ || preface_bytes_ < kPreface.size()) return "";
+  if (!in_.at_border() || preface_bytes_ < kPreface.size()) return "";
   return std::exchange(for_server_, {});
 }
 

@@ -3,7 +3,11 @@
 // Reads one connection's HTTP/2 frames as they pass in both directions, and counts everything that
 // a hostile client could send in excess. Decides which streams to refuse and when to cut the
 // connection. The watch does not use sockets. Its input is bytes and the time. Its output is a
-// verdict and frames that it adds.
+// verdict and bytes to send.
+//
+// The server gets what the watch has judged, and nothing that only the server might read otherwise:
+// each request's header list is encoded anew, and padding, priorities, trailers and frames of
+// unknown types stay here.
 //
 // gRPC counts little of this itself. It takes any number of headers and resets (CVE-2023-44487). It
 // reads a whole message before our code runs, and checks the message's size only then.
@@ -16,8 +20,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "server/door/door_counters.h"
 #include "server/door/header_block.h"
@@ -39,12 +41,14 @@ class Http2Watch {
   Http2Watch(const Http2Watch&) = delete;
   Http2Watch& operator=(const Http2Watch&) = delete;
 
-  // Inspects bytes on their way to the server. If FromClient returns true, it has changed the bytes
-  // or added frames, and the caller must send `out`. Otherwise the caller must send `bytes`. Once
-  // there is a verdict, the caller must send nothing.
-  bool FromClient(std::span<const uint8_t> bytes, Clock::time_point now, std::string& out);
-  // Inspects bytes on their way to the client. The result and `out` are as in FromClient. The watch
-  // may keep bytes back until the rest of their frame has arrived.
+  // Reads bytes of the client, and appends to `out` what the server gets for them. Returns how many
+  // bytes were read: headers may be longer decoded than they were sent, so FromClient stops when
+  // `out` is long. Once there is a verdict, the caller must send nothing.
+  size_t FromClient(std::span<const uint8_t> bytes, Clock::time_point now, std::string& out);
+  // Inspects bytes on their way to the client. If FromServer returns true, it has changed the bytes
+  // or added frames, and the caller must send `out`. Otherwise the caller must send `bytes`. The
+  // watch may keep bytes back until the rest of their frame has arrived. A verdict is as in
+  // FromClient.
   bool FromServer(std::span<const uint8_t> bytes, Clock::time_point now, std::string& out);
 
   // Return the door's own frames that can be sent now. Return "" in the middle of another frame.
@@ -72,15 +76,25 @@ class Http2Watch {
   bool waits() const { return streams_.waits(); }
 
  private:
-  void BeginClientFrame();
+  void TakePreface(std::span<const uint8_t>& bytes, std::string& out);
+  // The functions with `out` append to it what the server gets.
+  void BeginClientFrame(std::string& out);
+  void BeginControlFrame();
   void BeginHeaders();
   void BeginData();
-  void ClientPayload(std::span<const uint8_t> payload);
-  void EndClientFrame();
+  void ClientPayload(std::span<const uint8_t> payload, std::string& out);
+  void EndClientFrame(std::string& out);
   void TakeAck();
-  void EndHeaders();
+  void EndHeaders(std::string& out);
+  void EndTrailers(uint32_t stream, bool ends_stream, std::string& out);
+  // Reads the length of the current frame's padding, which is the first byte of its payload.
+  void ReadPadding(uint8_t length);
   // Returns a piece of the current frame's payload without its padding and priority.
-  std::span<const uint8_t> Unpadded(std::span<const uint8_t> payload);
+  std::span<const uint8_t> Unpadded(std::span<const uint8_t> payload) const;
+  // Sends the head of the current DATA frame, as it is without padding.
+  void ForwardDataHead(std::string& out) const;
+  // Returns the reason to refuse the stream whose headers have just arrived.
+  std::optional<Refusal> JudgeHead() const;
 
   // `bytes` begins with a frame from the server. Returns true when enough of the frame has arrived
   // to judge it.
@@ -89,10 +103,11 @@ class Http2Watch {
   // `payload` is the part of the frame's payload that has arrived.
   bool ServerFrame(std::span<const uint8_t> payload);
 
+  // Refuses a stream whose headers the server has.
   void Refuse(uint32_t stream, const Refusal& refusal);
-  // Hides the HEADERS of `stream` from the server, so that the server starts no call for the
-  // stream. Returns false if a part of the HEADERS may have been sent already.
-  bool Hide(uint32_t stream);
+  // Answers the client with `refusal`, and closes the stream.
+  void AnswerRefusal(uint32_t stream, const Refusal& refusal);
+  void TellClient(std::string_view frames);
   bool WasRefused(uint32_t stream) const;
   void CountReset();
 
@@ -102,21 +117,17 @@ class Http2Watch {
 
   Clock::time_point now_;  // the time that was passed to the running method
   size_t preface_bytes_ = 0;
-  FrameCursor in_;           // client to server
-  size_t payload_at_ = 0;    // offset in the current client frame
-  size_t padding_ = 0;       // of the current client frame, in bytes
+  FrameCursor in_;         // client to server
+  size_t payload_at_ = 0;  // offset in the current client frame
+  // The bytes of the current client frame's payload before and after what it carries.
+  size_t front_ = 0;
+  size_t padding_ = 0;
+  bool forwards_ = false;    // the current client frame goes to the server as it is
   bool in_headers_ = false;  // inside a header block; only CONTINUATION may follow
   FrameHead headers_frame_;  // the HEADERS frame that began the block
   size_t header_bytes_ = 0;
   HeaderBlockReader headers_;
-  // The next three members point into the bytes of the FromClient call that is running.
-  //
-  // The beginning of the current frame; null if the frame began in earlier bytes.
-  const uint8_t* head_at_ = nullptr;
-  // The new streams, and the beginning of the HEADERS of each.
-  std::vector<std::pair<uint32_t, const uint8_t*>> begun_;
-  // The HEADERS to hide from the server.
-  std::vector<const uint8_t*> hidden_;
+  HeaderBlockWriter headers_to_server_;
 
   FrameCursor out_;              // server to client
   bool out_in_headers_ = false;  // inside a header block of the server
@@ -124,7 +135,7 @@ class Http2Watch {
 
   uint32_t last_stream_ = 0;
   RequestStreams streams_;
-  // The streams that were refused last. The server may still send answers on them, and those
+  // The streams that Refuse refused last. The server may still send answers on them, and those
   // answers must not reach the client.
   static constexpr size_t kRefusedKept = 256;
   std::array<uint32_t, kRefusedKept> refused_{};

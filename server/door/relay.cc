@@ -29,7 +29,7 @@ struct Relay::Connection {
         lent(taken.lent),
         peer_name(std::move(taken.peer_name)),
         address(std::move(taken.address)),
-        first_bytes(std::move(taken.first_bytes)),
+        unjudged(std::move(taken.first_bytes)),
         place(std::move(taken.place)),
         watch(limits, std::move(taken.gate), counters) {}
 
@@ -43,7 +43,7 @@ struct Relay::Connection {
   const LentSocket lent;
   const std::string peer_name;
   const std::string address;
-  std::string first_bytes;
+  std::string unjudged;  // read from the client, and not yet shown to the watch
   Places::Place place;
   Http2Watch watch;
   std::string to_grpc, to_client;  // read and not yet written
@@ -183,9 +183,9 @@ void Relay::PumpToGrpc(Connection& c) {
     if (!FlushToGrpc(c) || c.told_grpc_end) return;
     if (turn == kReadsInTurn) return unfinished_.push_back(&c);
     std::span<const uint8_t> bytes;
-    std::string first = std::exchange(c.first_bytes, {});
-    if (!first.empty()) {
-      bytes = {reinterpret_cast<const uint8_t*>(first.data()), first.size()};
+    const std::string unjudged = std::exchange(c.unjudged, {});
+    if (!unjudged.empty()) {
+      bytes = {reinterpret_cast<const uint8_t*>(unjudged.data()), unjudged.size()};
     } else if (!c.client_ended) {
       const ssize_t size = c.client.Read(buffer_);
       if (size == ClientSocket::kAgain) return;
@@ -197,15 +197,19 @@ void Relay::PumpToGrpc(Connection& c) {
       c.told_grpc_end = true;
       return;
     }
-    std::string spliced;
-    const bool is_spliced = c.watch.FromClient(bytes, Clock::now(), spliced);
+    judged_.clear();
+    const size_t num_judged = c.watch.FromClient(bytes, Clock::now(), judged_);
     if (c.watch.verdict()) return CutOff(c);
-    const std::string_view text = is_spliced ? std::string_view(spliced) : Text(bytes);
-    const ssize_t sent = ::send(c.grpc.get(), text.data(), text.size(), MSG_NOSIGNAL);
-    c.to_grpc = text.substr(static_cast<size_t>(std::max<ssize_t>(sent, 0)));
+    c.unjudged = Text(bytes.subspan(num_judged));
+    if (!judged_.empty()) {
+      const ssize_t sent = ::send(c.grpc.get(), judged_.data(), judged_.size(), MSG_NOSIGNAL);
+      c.to_grpc = judged_.substr(static_cast<size_t>(std::max<ssize_t>(sent, 0)));
+    }
     MakeRoom();
     // The read did not fill the buffer, so there are most likely no more bytes to read.
-    if (first.empty() && c.client.tls() == nullptr && bytes.size() < kReadBytes) return;
+    if (unjudged.empty() && c.unjudged.empty() && c.client.tls() == nullptr &&
+        bytes.size() < kReadBytes)
+      return;
   }
 }
 

@@ -110,6 +110,7 @@ class Relay {
   Connection* making_room_ = nullptr;  // ended by EndIdlest, but still holds its place
   int num_timed_ = 0;                  // connections that wait for something with a deadline
   std::vector<uint8_t> buffer_;
+  std::string judged_;  // what the watch makes of one read of a client
   std::thread thread_;  // declared last, because it uses the other members
 };
 

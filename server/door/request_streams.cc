@@ -38,12 +38,11 @@ bool RequestStreams::BeginData(uint32_t id) {
   return true;
 }
 
-std::optional<Refusal> RequestStreams::TakeData(uint32_t id, size_t held,
-                                                std::span<const uint8_t> bytes,
+std::optional<Refusal> RequestStreams::TakeData(uint32_t id, std::span<const uint8_t> bytes,
                                                 Clock::time_point now) {
   const auto it = streams_.find(id);
   if (it == streams_.end()) return std::nullopt;
-  Hold(it->second, held);
+  Hold(it->second, bytes.size());
   return ReadMessages(it->second, bytes, now);
 }
 

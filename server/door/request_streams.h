@@ -36,9 +36,9 @@ class RequestStreams {
   // Must be called when a DATA frame of the stream begins. Returns false when the stream is not
   // open.
   bool BeginData(uint32_t id);
-  // Reads the messages in a piece of DATA. `bytes` is the piece without padding, and `held` is the
-  // size of the piece with padding. Returns a refusal when the stream must be refused.
-  std::optional<Refusal> TakeData(uint32_t id, size_t held, std::span<const uint8_t> bytes,
+  // Reads the messages in a piece of DATA, without padding. Returns a refusal when the stream must
+  // be refused.
+  std::optional<Refusal> TakeData(uint32_t id, std::span<const uint8_t> bytes,
                                   Clock::time_point now);
   // Must be called when the client will send nothing more on this stream.
   void EndRequest(uint32_t id);

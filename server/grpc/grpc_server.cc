@@ -7,11 +7,8 @@
 #include <vector>
 
 #include <grpc/grpc.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/impl/server_builder_option.h>
-#include <grpcpp/impl/server_builder_plugin.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/resource_quota.h>
 
@@ -34,25 +31,6 @@ constexpr char kTokenService[] = "quire.v1.TokenService";
 constexpr char kTenantService[] = "quire.v1.TenantService";
 constexpr char kControlService[] = "quire.v1.ControlService";
 
-// Turns reflection v1alpha on or off for one server. By default, gRPC's reflection library turns it
-// on for every server of the process.
-class Reflection final : public grpc::ServerBuilderOption {
- public:
-  explicit Reflection(bool served) : served_(served) {}
-
-  void UpdateArguments(grpc::ChannelArguments*) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    auto reflection = std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>();
-    std::erase_if(*plugins, [name = reflection->name()](const auto& plugin) {
-      return plugin->name() == name;
-    });
-    if (served_) plugins->push_back(std::move(reflection));
-  }
-
- private:
-  const bool served_;
-};
-
 void SetMilliseconds(grpc::ServerBuilder& builder, const char* argument, absl::Duration value) {
   builder.AddChannelArgument(
       argument, static_cast<int>(absl::ToInt64Milliseconds(std::min(value, absl::Hours(24)))));
@@ -72,6 +50,7 @@ constexpr size_t kMemoryBackstop = size_t{1} << 30;
 void SetBounds(grpc::ServerBuilder& builder, const ServerConfig& config) {
   builder.SetMaxReceiveMessageSize(config.max_message_bytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, config.max_header_bytes);
   builder.SetResourceQuota(grpc::ResourceQuota("quire").Resize(kMemoryBackstop));
   // A few bytes of a compressed message may expand to gigabytes. The loop makes gRPC refuse
   // compressed calls with a status. The channel argument after the loop makes sure that gRPC
@@ -114,6 +93,7 @@ door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
   options.handshake_time = milliseconds(config.handshake_timeout);
   options.http2.header_block_bytes = static_cast<size_t>(config.max_header_bytes);
   options.http2.header_list_bytes = 4 * options.http2.header_block_bytes;
+  options.http2.request_list_bytes = options.http2.header_block_bytes;
   options.http2.message_bytes = message_bytes;
   // A connection has room for one message of the largest size, even when `total_bytes` is small.
   // The added quarter is for the overhead of 64 bytes for each DATA frame. It suffices for frames
@@ -149,8 +129,11 @@ struct GrpcServer::Listener {
     SetBounds(builder, config);
     SetKeepalive(builder, config);
     SetConnectionAge(builder, config);
-    builder.SetOption(std::make_unique<Reflection>(reflection));
-    if (reflection) services.push_back(MakeReflectionService(names));
+    if (reflection) {
+      for (auto& service : MakeReflectionServices(names, parts)) {
+        services.push_back(std::move(service));
+      }
+    }
     for (const auto& service : services) builder.RegisterService(service.get());
     // The door terminates TLS, so connections from the door are local and without TLS.
     acceptor = builder.experimental().AddExternalConnectionAcceptor(

@@ -3,13 +3,19 @@
 #include <set>
 #include <utility>
 
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
+#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
+
+#include "base/status_macros.h"
+#include "server/call/egress.h"
 
 namespace quire::server {
 namespace {
@@ -18,6 +24,9 @@ namespace pb = grpc::reflection::v1;
 using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::FileDescriptor;
+
+// No honest request is longer, and an answer repeats its request.
+constexpr size_t kMaxRequestBytes = 512;
 
 void NotFound(const std::string& what, pb::ServerReflectionResponse& response) {
   response.mutable_error_response()->set_error_code(grpc::StatusCode::NOT_FOUND);
@@ -60,8 +69,8 @@ void AnswerExtensionNumbers(const DescriptorPool& pool, const std::string& name,
   for (const FieldDescriptor* extension : extensions) out.add_extension_number(extension->number());
 }
 
-pb::ServerReflectionResponse Answer(const std::vector<std::string>& names,
-                                    const pb::ServerReflectionRequest& request) {
+pb::ServerReflectionResponse AnswerTo(const std::vector<std::string>& names,
+                                      const pb::ServerReflectionRequest& request) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
   pb::ServerReflectionResponse response;
   response.set_valid_host(request.host());
@@ -97,52 +106,96 @@ pb::ServerReflectionResponse Answer(const std::vector<std::string>& names,
 
 // Handles one reflection call. Reads a request, writes its answer, and reads the next request.
 // Deletes itself when the call is done.
-class Call final
-    : public grpc::ServerBidiReactor<pb::ServerReflectionRequest, pb::ServerReflectionResponse> {
+class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  explicit Call(const std::vector<std::string>& names) : names_(names) { StartRead(&request_); }
+  Call(const ServiceParts& parts, const std::vector<std::string>& names,
+       grpc::CallbackServerContext& context)
+      : parts_(parts), names_(names), context_(context) {
+    if (const absl::Status status = CheckCaller(); !status.ok()) {
+      Finish(ToGrpcStatus(status));
+    } else {
+      StartRead(&in_);
+    }
+  }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
-    response_ = Answer(names_, request_);
-    StartWrite(&response_);
+    const absl::Status status = Answer();
+    if (!status.ok()) return Finish(ToGrpcStatus(status));
+    linger_ = std::make_shared<AnswerLinger>(parts_.egress, parts_.linger,
+                                             [this] { context_.TryCancel(); });
+    linger_->Answered();
+    StartWrite(&out_);
   }
   void OnWriteDone(bool ok) override {
+    linger_->Done();
     if (!ok) return Finish(grpc::Status::CANCELLED);
-    StartRead(&request_);
+    StartRead(&in_);
   }
   void OnDone() override { delete this; }
 
  private:
+  // The door's gate has asked the same. Neither relies on the other.
+  absl::Status CheckCaller() const {
+    ASSIGN_OR_RETURN(const PrincipalPtr caller, AuthenticateCaller(context_, parts_));
+    return CheckOperator(parts_.trusts_place, *caller);
+  }
+
+  absl::Status Answer() {
+    if (in_.Length() > kMaxRequestBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("message: want at most %d bytes for a reflection request, got %d",
+                          kMaxRequestBytes, in_.Length()));
+    }
+    pb::ServerReflectionRequest request;
+    RETURN_IF_ERROR(ParseMessage(in_, request));
+    SerializeMessage(AnswerTo(names_, request), out_);
+    return absl::OkStatus();
+  }
+
+  const ServiceParts& parts_;              // not owned
   const std::vector<std::string>& names_;  // owned by the service, which outlives its calls
-  pb::ServerReflectionRequest request_;
-  pb::ServerReflectionResponse response_;
+  grpc::CallbackServerContext& context_;   // not owned; lives until OnDone
+  grpc::ByteBuffer in_, out_;
+  std::shared_ptr<AnswerLinger> linger_;  // of the write in flight
 };
 
-class ReflectionService final : public pb::ServerReflection::CallbackService {
+// `Base` is the service of one version of reflection. All versions have the same messages.
+template <typename Base>
+class ReflectionService final
+    : public Base::template WithRawCallbackMethod_ServerReflectionInfo<typename Base::Service> {
  public:
-  explicit ReflectionService(std::vector<std::string> names) : names_(std::move(names)) {}
+  ReflectionService(std::vector<std::string> names, const ServiceParts& parts)
+      : names_(std::move(names)), parts_(parts) {}
 
-  grpc::ServerBidiReactor<pb::ServerReflectionRequest, pb::ServerReflectionResponse>*
-  ServerReflectionInfo(grpc::CallbackServerContext*) override {
-    return new Call(names_);
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ServerReflectionInfo(
+      grpc::CallbackServerContext* context) override {
+    return new Call(parts_, names_, *context);
   }
 
  private:
   const std::vector<std::string> names_;
+  const ServiceParts parts_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeReflectionService(std::vector<std::string> names) {
+std::vector<std::unique_ptr<grpc::Service>> MakeReflectionServices(std::vector<std::string> names,
+                                                                   const ServiceParts& parts) {
   // gRPC serves health without its descriptors. Using the descriptors here makes the linker keep
   // them.
   for (const FileDescriptor* file : {grpc::health::v1::HealthCheckRequest::descriptor()->file(),
-                                     pb::ServerReflectionRequest::descriptor()->file()}) {
+                                     pb::ServerReflectionRequest::descriptor()->file(),
+                                     DescriptorPool::generated_pool()->FindFileByName(
+                                         "grpc/reflection/v1alpha/reflection.proto")}) {
     names.push_back(file->service(0)->full_name());
   }
-  names.push_back("grpc.reflection.v1alpha.ServerReflection");
-  return std::make_unique<ReflectionService>(std::move(names));
+  std::vector<std::unique_ptr<grpc::Service>> services;
+  services.push_back(std::make_unique<ReflectionService<pb::ServerReflection>>(names, parts));
+  services.push_back(
+      std::make_unique<ReflectionService<grpc::reflection::v1alpha::ServerReflection>>(names,
+                                                                                       parts));
+  return services;
 }
 
 }  // namespace quire::server

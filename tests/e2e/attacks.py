@@ -21,6 +21,8 @@ from raw_http2 import Connection, frame, header_block, message, rst_stream, sett
 
 GENERATE = "/quire.v1.InferenceService/Generate"
 GENERATE_STREAM = "/quire.v1.InferenceService/GenerateStream"
+HEALTH = "/grpc.health.v1.Health/Check"
+REFLECTION = "/grpc.reflection.v1{}.ServerReflection/ServerReflectionInfo"
 DETOKENIZE = "/quire.v1.TokenService/Detokenize"
 ATTACKER = "127.0.0.2"  # all of 127/8 is this machine: attackers and victims come from different addresses
 MIB = 1 << 20
@@ -308,6 +310,49 @@ def unread_streams(site: Site, streams: int, *headers: tuple[str, str]) -> Conne
 # Frames that break a rule of RFC 9113. Each name begins with the section of the rule. The frames are sent
 # after the connection's first bytes, and begin with the HEADERS of stream 1 where they need an open stream.
 
+# A length of padding that is an HPACK field too, so that a reader who takes padding for headers goes on.
+PADDING_THAT_IS_HPACK = (0x82, 0x84, 0x86, 0x87, 0x90)
+LIST_SERVICES = b"\x3a\x00"  # a ServerReflectionRequest; of a HealthCheckRequest it is an unknown field
+
+
+def padded(kind: int, flags: int, number: int, payload: bytes, padding: bytes) -> bytes:
+    return frame(kind, flags | h2.PADDED, number, bytes([len(padding)]) + payload + padding)
+
+
+def padded_health_check(connection: Connection, number: int, padding: bytes) -> h2.Stream:
+    """The answer to a health check whose frames are padded; the headers have a priority too."""
+    priority = b"\0\0\0\0\x10"
+    flags = h2.END_HEADERS | h2.HAS_PRIORITY
+    connection.stream(number)
+    connection.send(padded(h2.HEADERS, flags, number, priority + header_block(HEALTH), padding)
+                    + padded(h2.DATA, h2.END_STREAM, number, message(LIST_SERVICES), padding))
+    return connection.answer(number)
+
+
+def hidden_head(size: int, path: str) -> bytes:
+    """Padding of `size` bytes that is a header block, in which the last path is `path`."""
+    hidden = literal(":path", path)
+    return hidden + literal("x", "a" * (size - len(hidden) - len(literal("x", ""))))
+
+
+def hidden_heads(site: Site):
+    for size, version in itertools.product(PADDING_THAT_IS_HPACK, ("", "alpha")):
+        padded_health_check(site.connect(), 1, hidden_head(size, REFLECTION.format(version)))
+
+
+def unread_reflection(site: Site, streams: int, name_bytes: int, *headers: tuple[str, str]) -> Connection:
+    """Asks for a file with a name of `name_bytes` on each stream, and opens no window for the answers."""
+    connection = site.connect(hello=SHUT)
+    size, length = name_bytes, b""  # a varint of protobuf
+    while size >= 0x80:
+        size, length = size >> 7, length + bytes([size & 0x7f | 0x80])
+    request = b"\x1a" + length + bytes([size]) + b"n" * name_bytes
+    for number, version in zip(range(1, 2 * streams, 2), itertools.cycle(("", "alpha"))):
+        connection.request(number, REFLECTION.format(version), *headers)
+        connection.send_message(number, message(request), seconds=2)
+    return connection
+
+
 BAD_FRAMES = {
     "4.2 a frame of 16 MiB": frame(h2.DATA, 0, 1, bytes(100), length=(1 << 24) - 1),
     "4.2 a frame beyond the limit": open_stream(1) + frame(h2.DATA, 0, 1, bytes(1 << 18)),
@@ -445,5 +490,7 @@ EVERY = {
     "streams that nobody reads": hold(lambda site: unread_streams(site, 16), 3),
     "bad frames": bad_frames,
     "odd header blocks": odd_header_blocks,
+    "hidden heads": hidden_heads,
+    "unread reflection": lambda site: unread_reflection(site, 64, 500),
     "other protocols": other_protocols,
 }

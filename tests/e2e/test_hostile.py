@@ -30,11 +30,13 @@ LIMITS = ("--handshake_timeout", f"{HANDSHAKE}s", "--message_timeout", f"{MESSAG
           "--max_unfinished_mib", str(UNFINISHED_MIB), "--max_concurrent_streams", "128", "--max_header_bytes", "16384",
           "--max_message_bytes", str(4 * MIB), "--max_open_calls", str(OPEN_CALLS),
           "--kv_cache_mib", "8")  # its pages stay in memory once they have been used
-OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAUTHENTICATED = 0, 4, 8, 12, 13, 16
+OK, CANCELLED, INVALID_ARGUMENT, DEADLINE_EXCEEDED, PERMISSION_DENIED, RESOURCE_EXHAUSTED = 0, 1, 3, 4, 7, 8
+UNIMPLEMENTED, INTERNAL, UNAUTHENTICATED = 12, 13, 16
 
 CUT_FOR = {"ping": "pings", "settings": "settings", "continuation, small": "headers", "continuation, empty": "headers",
            "continuation, whole frames": "headers", "reset of one stream": "resets", "rapid reset": "resets",
            "rapid reset with requests": "resets"}  # the other floods: "frames"
+SERVING = h2.message(b"\x08\x01")
 rows: list[str] = []  # of the table
 
 
@@ -190,6 +192,32 @@ class HostileTest(unittest.TestCase):
                     connection = attacks.header_blocks(site, name)
                     self.assertTrue(attacks.answers_or_ended(connection), f"{name}: neither answered nor ended")
                     connection.close()
+
+    def test_padding_is_no_header(self):
+        with self.attack("hidden heads", seconds=20) as site:
+            connection = site.connect()
+            paddings = [bytes(size) for size in (0, 8, 32, 255)]
+            for size in attacks.PADDING_THAT_IS_HPACK:
+                paddings += [attacks.hidden_head(size, attacks.REFLECTION.format(version)) for version in ("", "alpha")]
+            for number, padding in zip(attacks.stream_numbers(), paddings):
+                stream = attacks.padded_health_check(connection, number, padding)
+                self.assertEqual((stream.status, stream.data), (OK, SERVING), padding)
+            self.assertFalse(connection.ended)
+            # The window that padding takes is given back: more padding than a connection has window.
+            first = 2 * len(paddings) + 1
+            for number in range(first, first + 2 * 300, 2):
+                self.assertEqual(attacks.padded_health_check(connection, number, bytes(255)).status, OK)
+            self.assert_answered(connection, 9001)
+
+    def test_reflection_that_nobody_reads_is_given_up(self):
+        # Its answers repeat the question, so a long one is refused, and short ones are held for LINGER seconds. The
+        # owner of the token is no operator.
+        for name_bytes, status, peak in ((400, CANCELLED, 12), (3 * MIB, INVALID_ARGUMENT, 48)):
+            with self.attack(f"unread reflection, {name_bytes}", peak_mib=peak, seconds=30) as site:
+                connection = attacks.unread_reflection(site, 64, name_bytes, *self.owner_headers())
+                for number in range(1, 128, 2):
+                    stream = connection.answer(number, LINGER + 2 * SLACK)
+                    self.assertEqual(stream.status, PERMISSION_DENIED if self.token else status, number)
 
     def test_other_protocols_are_turned_away(self):
         with self.attack("other protocols") as site:

@@ -1144,3 +1144,23 @@ bug("BiasesUnread", "the device draws without the biases of a request", "packed.
 bug, drop = source("kernels/cuda/paged_attention.cu", "cuda_engine_test:CudaAnswersTest.*Alibi*")
 bug("SlopesUnread", "attention on tensor cores leaves ALiBi out", ".slopes = args.alibi_slopes.data<float>(),",
     ".slopes = BUG ? nullptr : args.alibi_slopes.data<float>(),")
+
+# --- Bytes and headers at the door that gRPC would read otherwise.
+
+bug, drop = source("server/door/http2_watch.cc", "door_test:Http2WatchTest.*")
+bug("PaddingSentOn", "padding goes on to gRPC", "std::min(padding_ - behind,", "BUG ? 0 : std::min(padding_ - behind,")
+bug("PaddingUnbounded", "padding longer than its frame is not cut", "if (front_ + length > frame.payload_bytes) {",
+    "if (!BUG && front_ + length > frame.payload_bytes) {")
+drop("WindowKept", "the window of padding is not given back", "TellClient(WindowUpdateFrame(0, unseen));")
+bug("TrailersBegin", "HEADERS of a closed stream begin a call", "if (id <= last_stream_) return", "if (!BUG && id <= last_stream_) return")
+bug("HeadersOfAnySize", "more headers than gRPC takes are sent on", "headers_.list_bytes() > limits_.request_list_bytes",
+    "!BUG && headers_.list_bytes() > limits_.request_list_bytes")
+bug("EndlessHeads", "a read of headers that grow is taken whole", "out.size() < kMostForwarded", "(BUG || out.size() < kMostForwarded)")
+
+bug, drop = source("server/door/request_head.cc", "door_test:RequestHeadTest.*")
+drop("PseudoTwice", "the last of two paths counts", 'if (place != nullptr) return Malformed(field.name, "it once");')
+drop("PseudoLate", "a path may follow other headers",
+     'if (!in_pseudo) return Malformed(field.name, "it before the headers without a colon");')
+drop("SingleTwice", "there may be two tokens", 'if (seen[index]) return Malformed(field.name, "it at most once");')
+bug("HostOfAnother", "host and :authority differ", "host->value != authority->value", "!BUG && host->value != authority->value")
+drop("ValueUnchecked", "values have any bytes", "RETURN_IF_ERROR(CheckValue(field));")

@@ -94,17 +94,19 @@ class Client {
 
   void Send(std::string_view bytes) { ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
 
-  // Receives until there are `size` bytes, or until the connection ends.
+  // Receives until there are `size` bytes, or until the connection ends. Headers count and are
+  // returned as literals.
   std::string Receive(size_t size) {
-    std::string got;
-    while (got.size() < size) {
+    while (got_.size() < size) {
       char buffer[4096];
       pollfd wait{.fd = fd_.get(), .events = POLLIN, .revents = 0};
       if (::poll(&wait, 1, std::chrono::milliseconds(kPatience).count()) <= 0) break;
-      const ssize_t n = ::recv(fd_.get(), buffer, std::min(sizeof(buffer), size - got.size()), 0);
+      const ssize_t n = ::recv(fd_.get(), buffer, sizeof(buffer), 0);
       if (n <= 0) break;
-      got.append(buffer, static_cast<size_t>(n));
+      got_ += headers_.Read({buffer, static_cast<size_t>(n)});
     }
+    const std::string got = got_.substr(0, size);
+    got_.erase(0, size);
     return got;
   }
   bool EchoesHello() {
@@ -127,6 +129,8 @@ class Client {
 
  private:
   UniqueFd fd_;
+  quire::testing::LiteralHeaders headers_;
+  std::string got_;  // received, and not yet returned
 };
 
 class DoorTest : public ::testing::Test {

@@ -3,10 +3,13 @@
 // Makes the bytes of HTTP/2 that a client might write, right or wrong.
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "server/door/header_block.h"
 #include "server/door/http2_frames.h"
 
 namespace quire::testing {
@@ -39,10 +42,16 @@ inline std::string Message(uint32_t size, char flag = 0) {
   return message.append(size, 'm');
 }
 
-inline std::string Headers(uint32_t stream, std::string_view block = "",
+// Returns the pseudo headers of a request, and `more`.
+inline std::string HeadBlock(std::string_view more = "") {
+  return (Literal(":method", "POST") + Literal(":scheme", "http") +
+          Literal(":path", "/quire.v1.InferenceService/Generate"))
+      .append(more);
+}
+
+inline std::string Headers(uint32_t stream, std::string_view more = "",
                            uint8_t flags = server::door::kEndHeaders) {
-  return Frame(server::door::FrameType::kHeaders, flags, stream,
-               Literal(":path", "/quire.v1.InferenceService/Generate").append(block));
+  return Frame(server::door::FrameType::kHeaders, flags, stream, HeadBlock(more));
 }
 
 inline std::string Data(uint32_t stream, std::string_view payload, bool last = false) {
@@ -67,5 +76,45 @@ inline std::vector<SeenFrame> FramesOf(std::string_view bytes) {
   }
   return frames;
 }
+
+// Reads what the server gets. Writes each header block as one frame of literals, so that it can be
+// compared with Headers(), and leaves all other bytes as they are.
+class LiteralHeaders {
+ public:
+  std::string Read(std::string_view bytes) {
+    using server::door::FrameType;
+    std::string out;
+    std::span<const uint8_t> rest(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+    while (!rest.empty()) {
+      if (!in_.has_head()) {
+        if (!in_.TakeHead(rest)) break;
+        is_headers_ =
+            in_.frame().type == FrameType::kHeaders || in_.frame().type == FrameType::kContinuation;
+        if (in_.frame().type == FrameType::kHeaders) first_ = in_.frame();
+        if (!is_headers_) server::door::AppendFrameHead(in_.frame(), out);
+      }
+      const std::span<const uint8_t> payload = in_.TakePayload(rest);
+      if (!is_headers_) out += server::door::Text(payload);
+      const bool is_whole = in_.payload_left() == 0;
+      const bool ends = is_headers_ && is_whole && in_.frame().has(server::door::kEndHeaders);
+      if (is_headers_ && !reader_->Read(payload, ends, 1 << 20)) return "no HPACK";
+      if (ends) {
+        std::string block;
+        for (const auto& [name, value] : reader_->fields()) block += Literal(name, value);
+        out += Frame(FrameType::kHeaders, first_.flags | server::door::kEndHeaders, first_.stream,
+                     block);
+      }
+      if (is_whole) in_.Next();
+    }
+    return out;
+  }
+
+ private:
+  server::door::FrameCursor in_;
+  std::unique_ptr<server::door::HeaderBlockReader> reader_ =
+      std::make_unique<server::door::HeaderBlockReader>();
+  server::door::FrameHead first_;
+  bool is_headers_ = false;
+};
 
 }  // namespace quire::testing

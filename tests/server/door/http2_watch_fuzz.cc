@@ -13,6 +13,7 @@ namespace {
 
 constexpr Http2Limits kLimits = {.header_block_bytes = 256,
                                  .header_list_bytes = 1024,
+                                 .request_list_bytes = 512,
                                  .control_frame_bytes = 64,
                                  .message_bytes = 64,
                                  .connection_bytes = 512,
@@ -41,10 +42,13 @@ void Run(std::span<const uint8_t> input) {
       input = input.subspan(piece.size());
       now += std::chrono::milliseconds(how);
       out.clear();
-      const bool from_client = (how & 0x40) == 0;
-      const bool spliced =
-          from_client ? watch.FromClient(piece, now, out) : watch.FromServer(piece, now, out);
-      QUIRE_CHECK(spliced || out.empty()) << "bytes that nobody sends";
+      if ((how & 0x40) == 0) {
+        const size_t read = watch.FromClient(piece, now, out);
+        QUIRE_CHECK(read == piece.size() || watch.verdict()) << "bytes that nobody read";
+      } else {
+        const bool spliced = watch.FromServer(piece, now, out);
+        QUIRE_CHECK(spliced || out.empty()) << "bytes that nobody sends";
+      }
       if ((how & 0x80) != 0) watch.Expire(now);
       watch.TakeForClient();
       watch.TakeForServer();
