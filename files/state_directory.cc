@@ -18,6 +18,11 @@ namespace {
 
 constexpr char kLockFile[] = "lock";
 
+// Returns false if another process has locked it.
+bool TryLock(const base::UniqueFd& file) {
+  return ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
 absl::Status CheckIsPrivate(const std::string& path, const struct stat& status) {
   if (!S_ISDIR(status.st_mode)) {
     return absl::FailedPreconditionError(absl::StrFormat("%s: want a directory", path));
@@ -57,8 +62,9 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::
   base::UniqueFd lock(::openat(directory.get(), kLockFile,
                                O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
   if (!lock) return ErrnoStatus(path + "/" + kLockFile, "open");
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return ErrnoStatus(path + "/" + kLockFile, "lock");
+  // The file may be removed while it is locked, so the directory is locked too. Servers of earlier
+  // versions know the file alone.
+  if (!TryLock(directory) || !TryLock(lock)) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s: another server uses it: stop that one, or give each server a "
                         "directory of its own",
@@ -70,39 +76,59 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::
 
 absl::StatusOr<base::UniqueFd> StateDirectory::OpenFile(const std::string& name,
                                                         bool create) const {
-  const std::string path = path_ + "/" + name;
   // Without O_NONBLOCK, a pipe in the place of the file would wait for its other end.
-  base::UniqueFd file(
-      ::openat(directory_.get(), name.c_str(),
-               O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT : 0), 0600));
-  if (!file) return ErrnoStatus(path, "open");
+  base::UniqueFd file(::openat(
+      directory_.get(), name.c_str(),
+      O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT | O_EXCL : 0), 0600));
+  if (!file) return ErrnoStatus(name, create ? "create" : "open");
   struct stat status = {};
-  if (::fstat(file.get(), &status) != 0) return ErrnoStatus(path, "read");
+  if (::fstat(file.get(), &status) != 0) return ErrnoStatus(name, "read");
   if (!S_ISREG(status.st_mode)) {
-    return absl::FailedPreconditionError(absl::StrFormat("%s: want a regular file", path));
+    return absl::FailedPreconditionError(absl::StrFormat("%s: want a regular file", name));
   }
   return file;
 }
 
+absl::Status StateDirectory::CheckHas(const std::string& name, const base::UniqueFd& file) const {
+  struct stat named = {}, opened = {};
+  if (::fstatat(directory_.get(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
+      ::fstat(file.get(), &opened) != 0) {
+    return ErrnoStatus(name, "find");
+  }
+  if (named.st_dev == opened.st_dev && named.st_ino == opened.st_ino) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s: another file has taken its name while it was in use", name));
+}
+
 absl::Status StateDirectory::Rename(const std::string& from, const std::string& to) const {
   if (::renameat(directory_.get(), from.c_str(), directory_.get(), to.c_str()) != 0) {
-    return ErrnoStatus(path_ + "/" + from, "rename");
+    return ErrnoStatus(from, "rename");
   }
-  if (::fsync(directory_.get()) != 0) return ErrnoStatus(path_, "sync");
+  if (::fsync(directory_.get()) != 0) return ErrnoStatus(to, "sync the name of");
   return absl::OkStatus();
+}
+
+absl::Status StateDirectory::Link(const std::string& name, const std::string& also) const {
+  if (absl::Status removed = Remove(also); !removed.ok() && !absl::IsNotFound(removed)) {
+    return removed;
+  }
+  if (::linkat(directory_.get(), name.c_str(), directory_.get(), also.c_str(), 0) == 0) {
+    return absl::OkStatus();
+  }
+  return ErrnoStatus(also, "link");
 }
 
 absl::Status StateDirectory::Remove(const std::string& name) const {
   if (::unlinkat(directory_.get(), name.c_str(), 0) == 0) return absl::OkStatus();
-  return ErrnoStatus(path_ + "/" + name, "remove");
+  return ErrnoStatus(name, "remove");
 }
 
 absl::StatusOr<std::vector<std::string>> StateDirectory::List() const {
   // The descriptor's own position in the directory is that of every copy, so another one is opened.
   base::UniqueFd copy(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!copy) return ErrnoStatus(path_, "open");
+  if (!copy) return ErrnoStatus("its files", "list");
   const std::unique_ptr<DIR, int (*)(DIR*)> opened(::fdopendir(copy.get()), ::closedir);
-  if (opened == nullptr) return ErrnoStatus(path_, "open");
+  if (opened == nullptr) return ErrnoStatus("its files", "list");
   copy.Release();
   std::vector<std::string> names;
   while (true) {
@@ -112,8 +138,12 @@ absl::StatusOr<std::vector<std::string>> StateDirectory::List() const {
     const std::string name = entry->d_name;
     if (name != "." && name != "..") names.push_back(name);
   }
-  if (errno != 0) return ErrnoStatus(path_, "read");
+  if (errno != 0) return ErrnoStatus("its files", "list");
   return names;
+}
+
+absl::Status StateDirectory::WithPath(const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrFormat("%s/%s", path_, status.message()));
 }
 
 }  // namespace quire::files

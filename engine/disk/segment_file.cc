@@ -98,10 +98,10 @@ std::vector<std::byte> SegmentFile::Header() const {
 
 absl::StatusOr<std::unique_ptr<SegmentFile>> SegmentFile::Create(
     const files::StateDirectory& directory, const SegmentShape& shape, uint64_t id) {
-  std::unique_ptr<SegmentFile> segment(new SegmentFile(directory, shape, id));
+  std::unique_ptr<SegmentFile> segment(new SegmentFile(shape, id));
   ASSIGN_OR_RETURN(segment->file_, directory.OpenFile(NameOf(id), /*create=*/true));
   if (!files::WriteAt(segment->file_.get(), 0, segment->Header())) {
-    const absl::Status status = files::ErrnoStatus(segment->path_, "write");
+    const absl::Status status = files::ErrnoStatus(segment->name_, "write");
     directory.Remove(NameOf(id)).IgnoreError();
     return status;
   }
@@ -111,17 +111,17 @@ absl::StatusOr<std::unique_ptr<SegmentFile>> SegmentFile::Create(
 absl::StatusOr<std::unique_ptr<SegmentFile>> SegmentFile::Open(
     const files::StateDirectory& directory, const SegmentShape& shape, uint64_t id,
     absl::FunctionRef<void(const Entry&)> on_entry) {
-  std::unique_ptr<SegmentFile> segment(new SegmentFile(directory, shape, id));
+  std::unique_ptr<SegmentFile> segment(new SegmentFile(shape, id));
   ASSIGN_OR_RETURN(segment->file_, directory.OpenFile(NameOf(id), /*create=*/false));
   const std::vector<std::byte> wanted = segment->Header();
   std::vector<std::byte> header(wanted.size());
   if (!files::ReadAt(segment->file_.get(), 0, header) && errno != 0) {
-    return files::ErrnoStatus(segment->path_, "read");
+    return files::ErrnoStatus(segment->name_, "read");
   }
   // A file is of no use unless its header is the one that this server would have written.
   if (header != wanted) {
     return absl::NotFoundError(absl::StrFormat(
-        "%s: holds blocks of another model or server, or is damaged", segment->path_));
+        "%s: holds blocks of another model or server, or is damaged", segment->name_));
   }
   RETURN_IF_ERROR(segment->ReadTable(on_entry));
   return segment;
@@ -131,7 +131,7 @@ absl::Status SegmentFile::ReadTable(absl::FunctionRef<void(const Entry&)> on_ent
   // The end of a table without slots after it is not there.
   std::vector<std::byte> table(static_cast<size_t>(shape_.num_slots * SegmentShape::kEntryBytes));
   if (!files::ReadAt(file_.get(), SegmentShape::kPage, table) && errno != 0) {
-    return files::ErrnoStatus(path_, "read");
+    return files::ErrnoStatus(name_, "read");
   }
   const std::string_view bytes = TextOf(table);
   for (int64_t slot = 0; slot < shape_.num_slots; ++slot) {
@@ -155,7 +155,7 @@ absl::StatusOr<SegmentFile::Entry> SegmentFile::Append(const BlockKey& key,
   if (!files::WriteAt(file_.get(), shape_.slots_begin() + slot * shape_.slot_bytes(), record) ||
       !files::WriteAt(file_.get(), SegmentShape::kPage + slot * SegmentShape::kEntryBytes,
                       std::as_bytes(std::span(encoded)))) {
-    return files::ErrnoStatus(path_, "write");
+    return files::ErrnoStatus(name_, "write");
   }
   ++next_slot_;
   return entry;
@@ -164,7 +164,7 @@ absl::StatusOr<SegmentFile::Entry> SegmentFile::Append(const BlockKey& key,
 absl::StatusOr<bool> SegmentFile::Read(const Entry& entry, std::span<std::byte> record) const {
   const int64_t place = shape_.slots_begin() + entry.slot * shape_.slot_bytes();
   if (!files::ReadAt(file_.get(), place, record)) {
-    if (errno != 0) return files::ErrnoStatus(path_, "read");
+    if (errno != 0) return files::ErrnoStatus(name_, "read");
     return false;
   }
   return SumOf(entry.slot, record) == entry.sum;
@@ -177,7 +177,7 @@ absl::Status SegmentFile::Clear(int64_t slot) {
   if (files::WriteAt(file_.get(), SegmentShape::kPage + slot * SegmentShape::kEntryBytes, none)) {
     return absl::OkStatus();
   }
-  return files::ErrnoStatus(path_, "write");
+  return files::ErrnoStatus(name_, "write");
 }
 
 }  // namespace quire::engine

@@ -93,14 +93,13 @@ class SegmentFile {
   absl::Status Clear(int64_t slot);
 
  private:
-  SegmentFile(const files::StateDirectory& directory, const SegmentShape& shape, uint64_t id)
-      : path_(directory.path() + "/" + NameOf(id)), shape_(shape), id_(id) {}
+  SegmentFile(const SegmentShape& shape, uint64_t id) : name_(NameOf(id)), shape_(shape), id_(id) {}
   uint64_t PlaceOf(int64_t slot) const;
   RecordSum SumOf(int64_t slot, std::span<const std::byte> record) const;
   std::vector<std::byte> Header() const;
   absl::Status ReadTable(absl::FunctionRef<void(const Entry&)> on_entry);
 
-  const std::string path_;
+  const std::string name_;
   const SegmentShape shape_;
   const uint64_t id_;
   base::UniqueFd file_;

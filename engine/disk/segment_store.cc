@@ -83,20 +83,20 @@ absl::StatusOr<std::unique_ptr<SegmentStore>> SegmentStore::Open(
 
 absl::Status SegmentStore::ReadStoreFile() {
   bool is_there = false;
-  ASSIGN_OR_RETURN(
-      store_file_,
-      files::RecordLog::Open(directory_, kStoreFile, kStoreIdentity, [&](std::string_view record) {
-        files::ByteReader reader(record);
-        const std::string_view secret = reader.Sized();
-        const uint64_t epoch = reader.Number();
-        if (!reader.ok() || secret.size() != secret_.size()) {
-          return absl::OkStatus();
-        }
-        std::ranges::copy(secret, secret_.begin());
-        epoch_ = epoch;
-        is_there = true;
-        return absl::OkStatus();
-      }));
+  ASSIGN_OR_RETURN(store_file_,
+                   files::RecordLog::Open(directory_, kStoreFile, kStoreIdentity, /*room=*/0,
+                                          [&](const auto& record) {
+                                            files::ByteReader reader(record.body);
+                                            const std::string_view secret = reader.Sized();
+                                            const uint64_t epoch = reader.Number();
+                                            if (!reader.ok() || secret.size() != secret_.size()) {
+                                              return absl::OkStatus();
+                                            }
+                                            std::ranges::copy(secret, secret_.begin());
+                                            epoch_ = epoch;
+                                            is_there = true;
+                                            return absl::OkStatus();
+                                          }));
   if (is_there) return absl::OkStatus();
   secret_ = NewSecret();  // which makes all segments foreign
   return WriteStoreFile();
@@ -106,10 +106,10 @@ absl::Status SegmentStore::WriteStoreFile() {
   files::ByteWriter writer;
   writer.AddSized(TextOfKey(secret_));
   writer.Add(epoch_);
-  std::string all = writer.Take();
+  const std::string all = writer.Take();
   bool is_written = false;
-  return store_file_->Replace([&](std::string& record) {
-    record = all;
+  return store_file_->Replace([&](files::RecordLog::Record& record) {
+    record = {.body = all};
     return !std::exchange(is_written, true);
   });
 }

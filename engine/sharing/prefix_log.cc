@@ -5,10 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 #include "base/logging.h"
 #include "base/resource_name.h"
 #include "base/status_macros.h"
+#include "engine/request/named_prefixes.h"
 #include "files/byte_codec.h"
 
 namespace quire::engine {
@@ -20,7 +22,10 @@ using files::ByteWriter;
 constexpr char kFile[] = "named.log";
 // A file below this size is not worth a rewrite.
 constexpr int64_t kSmallFile = 1 << 20;
+// More than the changes of a prefix, and the prefixes, that damage may hide.
+constexpr uint64_t kMostLost = 1 << 20;
 
+// The kind of a record, whose key is the pin.
 enum class Entry : uint64_t {
   kNextPin = 1,  // pins below this one were used
   kContent,      // a prefix with its content
@@ -53,10 +58,9 @@ void AddContent(ByteWriter& writer, const PrefixContent& content) {
   }
 }
 
+// Returns the body of a record of kContent or kChange.
 std::string Encode(const SavedPrefix& prefix, bool with_content) {
   ByteWriter writer;
-  writer.Add(static_cast<uint64_t>(with_content ? Entry::kContent : Entry::kChange));
-  writer.Add(prefix.pin);
   for (const std::string* text : {&prefix.name, &prefix.tenant, &prefix.salt, &prefix.display_name,
                                   &prefix.request_id, &prefix.request_digest}) {
     writer.AddSized(*text);
@@ -135,27 +139,34 @@ absl::StatusOr<std::unique_ptr<PrefixLog>> PrefixLog::Open(const files::StateDir
                                                            std::string_view model_digest,
                                                            const PrefixLogLimits& limits) {
   std::unique_ptr<PrefixLog> log(new PrefixLog(limits));
-  auto opened = files::RecordLog::Open(directory, kFile,
-                                       absl::StrFormat("prefixes of model %s", model_digest),
-                                       [&](std::string_view record) { return log->Read(record); });
+  auto opened = files::RecordLog::Open(
+      directory, kFile, absl::StrFormat("prefixes of model %s", model_digest),
+      /*room=*/kMaxPrefixes * files::RecordLog::BytesOf(0),
+      [&](const files::RecordLog::Record& record) { return log->Read(record); });
   if (absl::IsNotFound(opened.status())) {
     return absl::FailedPreconditionError(
-        absl::StrCat(opened.status().message(),
+        absl::StrCat(directory.WithPath(opened.status()).message(),
                      ": its named prefixes belong to another model. Name another directory for "
                      "this one, or remove the file if they are not wanted any more"));
   }
-  RETURN_IF_ERROR(opened.status());
+  if (!opened.ok()) return directory.WithPath(opened.status());
   log->log_ = *std::move(opened);
   if (log->log_->num_cut_off() > 0) {
     base::Log(base::LogLevel::kWarning, "engine",
-              "the end of the log of named prefixes was cut off, since it is damaged or was not "
-              "written to its end",
+              "the end of the log of named prefixes was cut off, since it was not written whole",
               {{"directory", directory.path()}, {"bytes", log->log_->num_cut_off()}});
+  }
+  if (log->log_->num_damaged() > 0) log->CloseDoubted();
+  if (!log->log_->is_broken()) return log;
+  if (const absl::Status status = log->RewriteSaved(); !status.ok()) {
+    base::Log(base::LogLevel::kError, "engine", "the log of named prefixes cannot be written anew",
+              {{"directory", directory.path()}, {"status", status.ToString()}});
   }
   return log;
 }
 
-absl::Status PrefixLog::Read(std::string_view record) {
+absl::Status PrefixLog::Read(const files::RecordLog::Record& record) {
+  using State = files::RecordLog::Record::State;
   // The checksum is right, so the record is what a server wrote: of this version, if all fits.
   const auto unknown = [] {
     return absl::FailedPreconditionError(absl::StrFormat(
@@ -163,33 +174,75 @@ absl::Status PrefixLog::Read(std::string_view record) {
         "move the file away",
         kFile));
   };
-  ByteReader reader(record);
-  const auto entry = static_cast<Entry>(reader.Number());
-  const uint64_t pin = reader.Number();
-  if (entry == Entry::kNextPin || entry == Entry::kEnd) {
-    next_pin_ = std::max(next_pin_, pin + (entry == Entry::kEnd ? 1 : 0));
-    if (entry == Entry::kEnd) {
-      saved_.erase(pin);
-      NoteSize(pin, 0);
-    }
+  if (record.state == State::kLost) {
+    for (const auto& [pin, prefix] : saved_) doubted_.insert(pin);
+    is_incomplete_ = true;
+    return absl::OkStatus();
+  }
+  ByteReader reader(record.body);
+  const auto entry = static_cast<Entry>(record.is_old ? reader.Number() : record.kind);
+  const uint64_t pin = record.is_old ? reader.Number() : record.key;
+  if (entry < Entry::kNextPin || entry > Entry::kEnd) return unknown();
+  next_pin_ = std::max(next_pin_, entry == Entry::kNextPin ? pin : pin + 1);
+  if (entry == Entry::kEnd) {
+    saved_.erase(pin);
+    NoteSize(pin, 0);
+  }
+  if (entry == Entry::kEnd || entry == Entry::kNextPin) {
     return reader.ok() && reader.at_end() ? absl::OkStatus() : unknown();
+  }
+  const auto known = saved_.find(pin);
+  if (record.state == State::kDamaged) {
+    if (known != saved_.end()) doubted_.insert(pin);
+    is_incomplete_ = true;
+    return absl::OkStatus();
   }
   SavedPrefix prefix{.pin = pin};
   ReadFields(reader, prefix);
-  const auto known = saved_.find(pin);
   if (entry == Entry::kContent) {
     prefix.content = ReadContent(reader, prefix, limits_.vocab_size);
-  } else if (entry == Entry::kChange && known != saved_.end()) {
+  } else if (known != saved_.end()) {
     prefix.content = known->second.content;
+  } else if (is_incomplete_) {
+    return absl::OkStatus();  // a change of a prefix whose content is damaged
   }
   if (!reader.ok() || !reader.at_end() || prefix.content == nullptr || pin == 0 ||
       !base::IsResourceName("prefixes", prefix.name)) {
     return unknown();
   }
-  if (entry == Entry::kContent) NoteSize(pin, files::RecordLog::BytesOf(record.size()));
-  next_pin_ = std::max(next_pin_, pin + 1);
+  if (entry == Entry::kContent) NoteSize(pin, files::RecordLog::BytesOf(record.body.size()));
   saved_[pin] = std::move(prefix);
+  doubted_.erase(pin);
   return absl::OkStatus();
+}
+
+void PrefixLog::CloseDoubted() {
+  std::vector<std::string> names;
+  for (const uint64_t pin : doubted_) {
+    const auto it = saved_.find(pin);
+    if (it == saved_.end()) continue;  // it ended afterwards
+    it->second.allowed_tenants.clear();
+    it->second.version += kMostLost;  // so that no etag comes again
+    names.push_back(it->second.name);
+  }
+  doubted_.clear();
+  next_pin_ += kMostLost;
+  base::Log(base::LogLevel::kWarning, "engine",
+            "the log of named prefixes is damaged, and is kept beside it as named.log.damaged: "
+            "prefixes may be lost, and of those named here, whose last change may be lost, only "
+            "the owners may use each",
+            {{"damaged_records", log_->num_damaged()},
+             {"prefixes", std::ssize(names)},
+             {"names", absl::StrJoin(names, " ")}});
+}
+
+absl::Status PrefixLog::RewriteSaved() {
+  auto it = saved_.begin();
+  return Rewrite([&](SavedPrefix& prefix) {
+    if (it == saved_.end()) return false;
+    prefix = (it++)->second;
+    return true;
+  });
 }
 
 void PrefixLog::NoteSize(uint64_t pin, int64_t bytes) {
@@ -208,15 +261,18 @@ std::vector<SavedPrefix> PrefixLog::TakeSaved() {
 
 absl::Status PrefixLog::Save(const SavedPrefix& prefix) {
   const bool is_new = !Has(prefix.pin);
-  const std::string record = Encode(prefix, /*with_content=*/is_new);
-  const int64_t bytes = files::RecordLog::BytesOf(record.size());
+  const std::string body = Encode(prefix, /*with_content=*/is_new);
+  const int64_t bytes = files::RecordLog::BytesOf(body.size());
   if (is_new && used_bytes_ + bytes > limits_.max_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("prefix_disk_mib: the prefix takes %d bytes of the disk, others take %d, "
                         "and %d are allowed: delete some, or raise it",
                         bytes, used_bytes_, limits_.max_bytes));
   }
-  RETURN_IF_ERROR(log_->Append(record));
+  RETURN_IF_ERROR(
+      log_->Append({.kind = static_cast<uint64_t>(is_new ? Entry::kContent : Entry::kChange),
+                    .key = prefix.pin,
+                    .body = body}));
   if (is_new) NoteSize(prefix.pin, bytes);
   next_pin_ = std::max(next_pin_, prefix.pin + 1);
   return absl::OkStatus();
@@ -224,10 +280,7 @@ absl::Status PrefixLog::Save(const SavedPrefix& prefix) {
 
 absl::Status PrefixLog::Remove(uint64_t pin) {
   if (!Has(pin)) return absl::OkStatus();
-  ByteWriter writer;
-  writer.Add(static_cast<uint64_t>(Entry::kEnd));
-  writer.Add(pin);
-  RETURN_IF_ERROR(log_->Append(writer.Take()));
+  RETURN_IF_ERROR(log_->Append({.kind = static_cast<uint64_t>(Entry::kEnd), .key = pin}));
   NoteSize(pin, 0);
   return absl::OkStatus();
 }
@@ -238,19 +291,18 @@ bool PrefixLog::NeedsRewrite() const {
 
 absl::Status PrefixLog::Rewrite(absl::FunctionRef<bool(SavedPrefix&)> next) {
   std::map<uint64_t, int64_t> sizes;
+  std::string body;
   bool is_first = true;
-  RETURN_IF_ERROR(log_->Replace([&](std::string& record) {
+  RETURN_IF_ERROR(log_->Replace([&](files::RecordLog::Record& record) {
     if (std::exchange(is_first, false)) {
-      ByteWriter writer;
-      writer.Add(static_cast<uint64_t>(Entry::kNextPin));
-      writer.Add(next_pin_);
-      record = writer.Take();
+      record = {.kind = static_cast<uint64_t>(Entry::kNextPin), .key = next_pin_};
       return true;
     }
     SavedPrefix prefix;
     if (!next(prefix)) return false;
-    record = Encode(prefix, /*with_content=*/true);
-    sizes[prefix.pin] = files::RecordLog::BytesOf(record.size());
+    body = Encode(prefix, /*with_content=*/true);
+    record = {.kind = static_cast<uint64_t>(Entry::kContent), .key = prefix.pin, .body = body};
+    sizes[prefix.pin] = files::RecordLog::BytesOf(body.size());
     return true;
   }));
   sizes_ = std::move(sizes);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,12 +47,20 @@ struct PrefixLogLimits {
 };
 
 // The file `named.log` of a state directory. A prefix is written once with its content, and after
-// each change without it. Once more than half of the file is of no use, the file is written anew.
+// each change without it. Once more than half of the file is of no use, the file is written anew,
+// and so is one of an earlier version or a damaged one, when it is opened. Space is reserved for
+// the ends of all prefixes, so that a full disk does not bring back what was deleted.
+//
+// Damage of a prefix's content costs this prefix. Damage of a change may hide that a tenant may not
+// use the prefix any more, so only its owner may then use it; and if it is not known what is
+// damaged, this holds for all prefixes that nothing whole is known of behind the damage.
+//
 // Not thread-safe. The functions wait for the disk.
 class PrefixLog {
  public:
   // Opens the log, or creates it. `model_digest` identifies the model, whose token ids are in it.
-  // Returns FailedPrecondition if the log is of another model, with the cure.
+  // Returns FailedPrecondition, with the cure, if the log is of another model, or a newer one than
+  // this code knows; the file is then as it was.
   static absl::StatusOr<std::unique_ptr<PrefixLog>> Open(const files::StateDirectory& directory,
                                                          std::string_view model_digest,
                                                          const PrefixLogLimits& limits);
@@ -63,7 +72,8 @@ class PrefixLog {
   bool Has(uint64_t pin) const { return sizes_.contains(pin); }
 
   // Write what has changed. It is on the disk after the next Sync. Save returns ResourceExhausted
-  // if the log would have more than max_bytes of prefixes, or the disk has no space.
+  // if the log would have more than max_bytes of prefixes, or the disk has no space; Remove needs
+  // none.
   absl::Status Save(const SavedPrefix& prefix);
   absl::Status Remove(uint64_t pin);
   absl::Status Sync() { return log_->Sync(); }
@@ -80,14 +90,20 @@ class PrefixLog {
 
  private:
   explicit PrefixLog(const PrefixLogLimits& limits) : limits_(limits) {}
-  absl::Status Read(std::string_view record);
+  absl::Status Read(const files::RecordLog::Record& record);
+  // Closes the prefixes that are doubted to all but their owners, and says so.
+  void CloseDoubted();
+  absl::Status RewriteSaved();
   void NoteSize(uint64_t pin, int64_t bytes);
 
   const PrefixLogLimits limits_;
   std::unique_ptr<files::RecordLog> log_;
   std::map<uint64_t, SavedPrefix> saved_;  // until TakeSaved
-  std::map<uint64_t, int64_t> sizes_;      // of the records with content, in the file
-  int64_t used_bytes_ = 0;                 // their sum
+  // While the log is read: pins whose last change may be lost, and that contents may be.
+  std::set<uint64_t> doubted_;
+  bool is_incomplete_ = false;
+  std::map<uint64_t, int64_t> sizes_;  // of the records with content, in the file
+  int64_t used_bytes_ = 0;             // their sum
   uint64_t next_pin_ = 1;
 };
 

@@ -27,7 +27,7 @@ const std::string& Directory() {
     std::string made = ::mkdtemp(pattern.data());
     static const std::string* const at_end = new std::string(made);
     std::atexit([] {
-      for (const char* file : {"/named.log", "/named.log.new", "/lock"}) {
+      for (const char* file : {"/named.log", "/named.log.new", "/named.log.damaged", "/lock"}) {
         ::unlink((*at_end + file).c_str());
       }
       ::rmdir(at_end->c_str());
@@ -53,14 +53,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string path = Directory() + "/named.log";
   std::ofstream(path, std::ios::binary) << bytes;
   OpenLog(*directory);
-  // A record ends with a line.
+  // A record ends with a line. Its kind and key are its first two bytes.
   ::unlink(path.c_str());
   {
-    auto log = *RecordLog::Open(*directory, "named.log", "prefixes of model m",
-                                [](std::string_view) { return absl::OkStatus(); });
+    auto log = *RecordLog::Open(*directory, "named.log", "prefixes of model m", /*room=*/0,
+                                [](const RecordLog::Record&) { return absl::OkStatus(); });
     for (size_t begin = 0; begin < size;) {
       const size_t end = std::min(size, bytes.find('\n', begin));
-      if (!log->Append(bytes.substr(begin, end - begin)).ok()) std::abort();
+      const std::string_view line = bytes.substr(begin, end - begin);
+      const auto byte = [&](size_t i) {
+        return static_cast<uint8_t>(line.size() > i ? line[i] : 0);
+      };
+      if (!log->Append({.kind = byte(0),
+                        .key = byte(1),
+                        .body = line.substr(std::min(line.size(), size_t{2}))})
+               .ok())
+        std::abort();
       begin = end + 1;
     }
   }
