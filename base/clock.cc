@@ -17,7 +17,9 @@ class Steady final : public Clock {
 
 }  // namespace
 
-absl::Time Clock::FromDate(absl::Time date) const { return Now() + (date - absl::Now()); }
+absl::Time Clock::Date() const { return absl::Now(); }
+
+absl::Time Clock::FromDate(absl::Time date) const { return Now() + (date - Date()); }
 
 const Clock& SteadyClock() {
   static const Steady clock;

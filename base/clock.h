@@ -13,6 +13,8 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual absl::Time Now() const = 0;
+  // Returns the time of the wall clock.
+  virtual absl::Time Date() const;
 
   // Converts `date`, a time of the wall clock, to this clock's time. The result is valid until
   // somebody sets the wall clock.

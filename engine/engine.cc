@@ -229,7 +229,8 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
   request->sink = std::move(sink);
   request->deadline = parts_.clock->FromDate(request->params.deadline);
   if (!request->params.prefix_name.empty()) {
-    auto prefix = prefixes_.Resolve(request->params.sched.tenant, request->params.prefix_name);
+    auto prefix = prefixes_.Resolve(request->params.sched.tenant, request->params.limits,
+                                    request->params.prefix_name);
     if (!prefix.ok()) return reject(prefix.status());
     request->prefix = *std::move(prefix);
   }
@@ -304,8 +305,10 @@ absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_
 SessionRegistryConfig EngineImpl::SessionConfig() {
   return {
       .model = parts_.model_info.name,
-      .resolve_prefix = [this](std::string_view tenant,
-                               std::string_view name) { return prefixes_.Resolve(tenant, name); },
+      .resolve_prefix =
+          [this](const SessionCaller& caller, std::string_view name) {
+            return prefixes_.Resolve(caller.tenant, caller.limits, name);
+          },
       .ledger = &ledger_,
       .block_size = parts_.limits.block_size,
       .blocks_of = PinnedBlocksOf(parts_),

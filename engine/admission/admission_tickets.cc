@@ -44,10 +44,8 @@ absl::Status AdmissionTickets::CheckRoom(int64_t waiting_of_tenant,
     return absl::ResourceExhaustedError(
         absl::StrFormat("max_queue: %d requests wait already: try later", max_queue_));
   }
-  // With leaves_room, the tenant's waiting requests must be fewer than `share` times the free
-  // places. Choudhury and Hahne's dynamic thresholds share the buffer of a switch by this rule
-  // (IEEE/ACM ToN 6(2), 1998).
-  const bool leaves_room = !limits.leaves_room || waiting_of_tenant < limits.share * free;
+  const bool leaves_room =
+      !limits.leaves_room || MostMore(waiting_of_tenant, free, limits.share) > 0;
   if (!leaves_room || (limits.max_waiting > 0 && waiting_of_tenant >= limits.max_waiting)) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "max_waiting: %d requests of this tenant wait already: try later", waiting_of_tenant));

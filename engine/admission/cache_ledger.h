@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 
 #include "base/mutex.h"
+#include "engine/admission/shared_limit.h"
+#include "engine/request/tenant_limits.h"
 
 namespace quire::engine {
 
@@ -53,10 +55,12 @@ class CacheLedger {
   // `max_pinned_share`: the part of each group's blocks that may be pinned, 0..1.
   CacheLedger(std::vector<LedgerGroup> groups, double max_pinned_share);
 
-  // Counts blocks as pinned, by KV group. InvalidArgument: they are more than may ever be pinned.
-  // ResourceExhausted: they are too many now. `what` begins the message.
-  absl::Status Pin(std::span<const int64_t> blocks, std::string_view what = "prefix");
-  void Unpin(std::span<const int64_t> blocks);
+  // Counts blocks as pinned for the tenant, by KV group. InvalidArgument: they are more than it may
+  // ever pin. ResourceExhausted: they are too many now, for all or by SharedLimit. `what` begins
+  // the message.
+  absl::Status Pin(std::string_view what, std::string_view tenant, const TenantLimits& limits,
+                   std::span<const int64_t> blocks);
+  void Unpin(std::string_view tenant, std::span<const int64_t> blocks);
 
   // Admits a request that needs `need` blocks of group 0 at once, `shared` of which are those of
   // its named prefix, which is there. ResourceExhausted: pins leave too few.
@@ -71,7 +75,7 @@ class CacheLedger {
   const double max_pinned_share_;
 
   mutable base::Mutex mu_;
-  std::vector<int64_t> pinned_ ABSL_GUARDED_BY(mu_);  // by KV group
+  std::vector<SharedLimit> pinned_ ABSL_GUARDED_BY(mu_);  // by KV group
   // The needs of the live requests. A request counts with all its blocks, those of its prefix
   // included, since the prefix may end before it.
   std::multiset<int64_t> needs_ ABSL_GUARDED_BY(mu_);

@@ -34,6 +34,7 @@ inline constexpr absl::Duration kMaxSessionTtl = absl::Hours(24);
 struct SessionCaller {
   std::string tenant;
   bool is_operator = false;  // may get, list and close the sessions of all tenants
+  TenantLimits limits;
 };
 
 struct SessionParams {
@@ -98,8 +99,9 @@ struct SessionFork {
 //
 // Errors: NotFound for a name that does not exist, has ended, or belongs to another tenant, with
 // one text for all three. Aborted when an etag differs, or when a turn runs. ResourceExhausted
-// beyond kMaxSessions, kMaxSessionsPerTenant and kMaxSessionBytes, and when too many blocks would
-// be pinned, with what was wanted, what there is and the limit. InvalidArgument for a value out of
+// beyond kMaxSessions, kMaxSessionsPerTenant and kMaxSessionBytes, beyond the tenant's part of them
+// (see SharedLimit), and when too many blocks would be pinned, with what was wanted, what there is
+// and the limit. InvalidArgument for a value out of
 // range, and for a request_id that came with other content.
 class Sessions {
  public:

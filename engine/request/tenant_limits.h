@@ -20,10 +20,22 @@ struct TenantLimits {
   // requests is below `share` times the number of free places of the queue. So one tenant alone
   // leaves about 1 / (share + 1) of the queue free.
   bool leaves_room = false;
+  // If true, the tenant leaves room to other tenants in what all of them share and none has a limit
+  // of its own for: see SharedLimit.
+  bool has_others = false;
   // If true, and max_running is 0, the tenant leaves about 1/8 of the places of running sequences
   // to other tenants. If both are unset, there is no limit.
   bool leaves_places = false;
 };
+
+// Returns how many more of what all tenants share a tenant may take that has `of_tenant`, while
+// `free` are left, if it is to leave room to the others: in the end it has as many as are then free
+// and the last that it took, times its share. So one tenant alone leaves about 1 / (share + 1) of
+// all. Choudhury and Hahne's dynamic thresholds share the buffer of a switch by this rule (IEEE/ACM
+// ToN 6(2), 1998).
+constexpr int64_t MostMore(int64_t of_tenant, int64_t free, int32_t share) {
+  return std::clamp<int64_t>((share * (free + 1) - of_tenant) / (share + 1), 0, free);
+}
 
 // Returns how many sequences the tenant may run at once, if all tenants together may run
 // `max_num_seqs`.

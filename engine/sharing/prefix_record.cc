@@ -12,7 +12,27 @@ namespace {
 
 constexpr size_t kMostAllowed = 256;
 
+// Digests without a version, of 32 bytes, are of the first one.
+constexpr char kDigestVersion[] = "2";
+
 std::string BytesOf(const base::Sha256Digest& digest) { return {digest.begin(), digest.end()}; }
+
+// The digest of the first version.
+std::string ContentOnly(const PromptContent& given) {
+  base::Sha256 sum;
+  sum.AddInt(static_cast<int64_t>(given.index()));
+  if (const auto* text = std::get_if<std::string>(&given)) {
+    sum.AddSized(*text);
+  } else if (const auto* ids = std::get_if<TokenIds>(&given)) {
+    sum.Add(std::as_bytes(std::span(*ids)));
+  } else {
+    for (const text::ChatMessage& message : std::get<ChatMessages>(given)) {
+      sum.AddSized(message.role);
+      sum.AddSized(message.content);
+    }
+  }
+  return BytesOf(sum.Finish());
+}
 
 }  // namespace
 
@@ -42,20 +62,27 @@ int64_t NumBytesToEncode(const PromptContent& given) {
   return NumBytes(given) * (std::holds_alternative<ChatMessages>(given) ? 3 : 1);
 }
 
-std::string DigestOf(const PromptContent& given) {
+std::string RequestDigest(const PrefixParams& params) {
+  // A new member must be named here. The caller's tenant and the request_id find the digest, and
+  // the model is the served one.
+  const auto& [caller, model, content, display_name, expiration, refresh_on_hit, allowed_tenants,
+               salt, request_id] = params;
   base::Sha256 sum;
-  sum.AddInt(static_cast<int64_t>(given.index()));
-  if (const auto* text = std::get_if<std::string>(&given)) {
-    sum.AddSized(*text);
-  } else if (const auto* ids = std::get_if<TokenIds>(&given)) {
-    sum.Add(std::as_bytes(std::span(*ids)));
-  } else {
-    for (const text::ChatMessage& message : std::get<ChatMessages>(given)) {
-      sum.AddSized(message.role);
-      sum.AddSized(message.content);
-    }
-  }
-  return BytesOf(sum.Finish());
+  sum.AddSized(ContentOnly(content));
+  sum.AddSized(display_name);
+  sum.AddInt(static_cast<int64_t>(expiration.index()));
+  const auto* ttl = std::get_if<absl::Duration>(&expiration);
+  sum.AddInt(ttl != nullptr ? absl::ToInt64Nanoseconds(*ttl)
+                            : absl::ToUnixNanos(std::get<absl::Time>(expiration)));
+  sum.AddInt(refresh_on_hit ? 1 : 0);
+  sum.AddInt(std::ssize(allowed_tenants));
+  for (const std::string& tenant : allowed_tenants) sum.AddSized(tenant);
+  sum.AddSized(salt);
+  return kDigestVersion + BytesOf(sum.Finish());
+}
+
+bool IsDigestOf(std::string_view digest, const PrefixParams& params) {
+  return digest == RequestDigest(params) || digest == ContentOnly(params.content);
 }
 
 std::string ContentDigest(std::string_view model_digest, const TokenIds& ids) {

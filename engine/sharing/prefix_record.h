@@ -31,7 +31,9 @@ struct PrefixRecord {
   absl::Time update_wall;
   uint64_t version = 1;  // of what an update may change
   // The end: `expires`, or if refresh_on_hit, ttl after the last hit, if that is later.
+  // `expires_wall` is the same time by the wall clock, as it was given or was when it was set.
   absl::Time expires;
+  absl::Time expires_wall;
   absl::Duration ttl;  // zero if it was given an end
   bool refresh_on_hit = false;
   absl::Time timer = absl::InfiniteFuture();     // set for it
@@ -54,6 +56,9 @@ struct PrefixRecord {
   }
   bool MayBeUsedBy(const PrefixCaller& caller) const;
   absl::Time End() const;
+  // Converts a time of the engine's clock, such as End(), to one of the wall clock. The result does
+  // not change with either clock.
+  absl::Time ToWall(absl::Time time) const { return expires_wall + (time - expires); }
   std::string etag() const;
 };
 
@@ -62,8 +67,11 @@ absl::Status CheckAllowedTenants(const std::vector<std::string>& tenants);
 
 // Returns the number of bytes that Frontend::EncodePrefix tokenizes; a token id counts as one.
 int64_t NumBytesToEncode(const PromptContent& given);
-// Returns a digest that differs when the contents differ.
-std::string DigestOf(const PromptContent& given);
+// Returns a digest that differs when the prefixes to create differ in anything.
+std::string RequestDigest(const PrefixParams& params);
+// Returns true if the digest is that of `params`. Logs of earlier servers have digests of the
+// content alone, which are compared as such.
+bool IsDigestOf(std::string_view digest, const PrefixParams& params);
 // Returns the SHA-256, 32 bytes, of the model's digest, as it is shown, and the ids, each a
 // little-endian int32.
 std::string ContentDigest(std::string_view model_digest, const TokenIds& ids);

@@ -83,9 +83,9 @@ void PrefixRegistry::Keep() {
     base::MutexLock lock(mu_);
     if (stopping_) return;
     const absl::Time first = timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first;
-    if (first < next || HasToWrite() || std::exchange(woken_, false)) continue;
-    absl::Duration wait = std::min(std::min(first, others) - clock_.Now(), kLongestWait);
-    if (!changed_.empty()) wait = std::min(wait, log_again_ - clock_.Now());
+    if (first < next || NextWrite() <= clock_.Now() || std::exchange(woken_, false)) continue;
+    const absl::Duration wait =
+        std::min(std::min({first, others, NextWrite()}) - clock_.Now(), kLongestWait);
     if (wait > absl::ZeroDuration()) {
       timers_changed_.WaitFor(mu_, absl::ToChronoNanoseconds(wait));
     }
@@ -98,9 +98,8 @@ absl::Time PrefixRegistry::RunTimers() {
   {
     base::MutexLock lock(mu_);
     const absl::Time now = clock_.Now();
-    while (!requests_by_age_.empty() && requests_by_age_.front().first <= now) {
-      requests_.erase(requests_by_age_.front().second);
-      requests_by_age_.pop_front();
+    while (!requests_by_end_.empty() && requests_by_end_.begin()->first <= now) {
+      ForgetRequest(RequestKey(requests_by_end_.begin()->second));
     }
     while (!timers_.empty() && timers_.begin()->first <= now) {
       const RecordPtr record = records_.at(timers_.begin()->second);
@@ -136,18 +135,41 @@ void PrefixRegistry::Remove(PrefixRecord& record) {
   by_name_.erase(record.name);
   records_.erase(record.pin);
   record.is_gone = true;
+  num_prefixes_.GiveBack(record.tenant, 1);
   NoteChange(record);
 }
 
-void PrefixRegistry::SetExpiration(PrefixRecord& record, const PrefixExpiration& expiration,
-                                   absl::Time now) const {
+void PrefixRegistry::Remember(const PrefixRecord& record, absl::Duration left) {
+  const RequestKey key(record.tenant, record.request_id);
+  ForgetRequest(key);
+  const absl::Time end = clock_.Now() + left;
+  requests_[key] = {.pin = record.pin, .digest = record.request_digest, .end = end};
+  requests_by_end_.emplace(end, key);
+  num_requests_.Take(record.tenant, 1);
+}
+
+void PrefixRegistry::ForgetRequest(const RequestKey& key) {
+  const auto it = requests_.find(key);
+  if (it == requests_.end()) return;
+  requests_by_end_.erase({it->second.end, key});
+  requests_.erase(it);
+  num_requests_.GiveBack(key.first, 1);
+}
+
+void PrefixRegistry::SetExpiration(PrefixRecord& record, const PrefixExpiration& expiration) const {
   if (const auto* ttl = std::get_if<absl::Duration>(&expiration)) {
     record.ttl = *ttl;
-    record.expires = now + *ttl;
+    SetEndAfter(record, *ttl);
   } else {
     record.ttl = absl::ZeroDuration();
-    record.expires = clock_.FromDate(std::get<absl::Time>(expiration));
+    record.expires_wall = std::get<absl::Time>(expiration);
+    record.expires = clock_.FromDate(record.expires_wall);
   }
+}
+
+void PrefixRegistry::SetEndAfter(PrefixRecord& record, absl::Duration left) const {
+  record.expires = clock_.Now() + left;
+  record.expires_wall = clock_.Date() + left;
 }
 
 absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done done) {
@@ -160,7 +182,6 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
   RETURN_IF_ERROR(CheckExpiration(params.expiration, params.refresh_on_hit));
   RETURN_IF_ERROR(CheckLength("request_id", params.request_id, kMostRequestIdBytes));
   const int64_t num_bytes = NumBytesToEncode(params.content);
-  const std::string digest = DigestOf(params.content);
   const RequestKey key(params.caller.tenant, params.request_id);
 
   RecordPtr record = std::make_shared<PrefixRecord>();
@@ -169,9 +190,10 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
     const auto known = requests_.find(key);
     const auto same = known == requests_.end() ? records_.end() : records_.find(known->second.pin);
     if (!params.request_id.empty() && known != requests_.end()) {
-      if (known->second.digest != digest) {
+      if (!IsDigestOf(known->second.digest, params)) {
         return absl::InvalidArgumentError(
-            "request_id: it was used for a prefix with other content");
+            "request_id: it was used within an hour for a prefix with other fields: want the same "
+            "ones, or a new id");
       }
       if (same != records_.end()) record = same->second;
     }
@@ -180,37 +202,31 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
       return record->name;
     }
     if (record->pin == 0) {
-      if (records_.size() >= kMaxPrefixes) {
-        return absl::ResourceExhaustedError(
-            absl::StrFormat("prefix: there are %d, as many as may be", records_.size()));
+      const PrefixCaller& owner = params.caller;
+      RETURN_IF_ERROR(num_prefixes_.Check("prefix", owner.tenant, owner.limits, 1));
+      if (!params.request_id.empty() && known == requests_.end()) {
+        RETURN_IF_ERROR(
+            num_requests_.Check("request_id: of an hour", owner.tenant, owner.limits, 1));
       }
-      if (!params.request_id.empty() && requests_by_age_.size() >= kMostRequestIds) {
-        return absl::ResourceExhaustedError(absl::StrFormat(
-            "request_id: %d were used within an hour, as many as are kept; send none",
-            requests_by_age_.size()));
-      }
-      const absl::Time now = clock_.Now();
       record->pin = next_pin_++;
       record->name = base::NewResourceName("prefixes");
       record->tenant = params.caller.tenant;
       record->salt = params.salt;
       record->display_name = params.display_name;
       record->allowed_tenants = params.allowed_tenants;
-      record->create_wall = record->update_wall = absl::Now();
+      record->create_wall = record->update_wall = clock_.Date();
       record->refresh_on_hit = params.refresh_on_hit;
-      SetExpiration(*record, params.expiration, now);
-      record->given = std::move(params.content);
+      SetExpiration(*record, params.expiration);
       record->request_id = params.request_id;
-      record->request_digest = digest;
+      record->request_digest = RequestDigest(params);
+      record->given = std::move(params.content);
       record->waiters.push_back(std::move(done));
       record->request = std::make_shared<Request>();
       records_.emplace(record->pin, record);
       by_name_.emplace(record->name, record);
+      num_prefixes_.Take(record->tenant, 1);
       SetTimer(*record);
-      if (!params.request_id.empty()) {
-        if (known == requests_.end()) requests_by_age_.emplace_back(now + kRequestIdKept, key);
-        requests_[key] = {.pin = record->pin, .digest = digest};
-      }
+      if (!params.request_id.empty()) Remember(*record, kRequestIdKept);
       done = nullptr;
     }
   }
@@ -225,7 +241,7 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
       base::MutexLock lock(mu_);
       others.swap(record->waiters);
       record->request = nullptr;
-      requests_.erase(key);
+      ForgetRequest(key);
       if (!record->is_gone) Remove(*record);
     }
     // The first is that of this call, and after an error nothing is called.
@@ -260,8 +276,6 @@ absl::StatusOr<PrefixRegistry::RecordPtr> PrefixRegistry::FindOwn(const PrefixCa
 }
 
 PrefixInfo PrefixRegistry::InfoOf(const PrefixRecord& record, bool for_owner) const {
-  const absl::Time now = clock_.Now();
-  const absl::Time wall = absl::Now();
   PrefixInfo info{.pin = record.pin,
                   .name = record.name,
                   .display_name = record.display_name,
@@ -271,7 +285,7 @@ PrefixInfo PrefixRegistry::InfoOf(const PrefixRecord& record, bool for_owner) co
                   .content_sha256 = record.content_sha256,
                   .create_time = record.create_wall,
                   .update_time = record.update_wall,
-                  .expire_time = wall + (record.End() - now),
+                  .expire_time = record.ToWall(record.End()),
                   .ttl = record.ttl,
                   .refresh_on_hit = record.refresh_on_hit,
                   .allowed_tenants = record.allowed_tenants,
@@ -288,8 +302,9 @@ PrefixInfo PrefixRegistry::InfoOf(const PrefixRecord& record, bool for_owner) co
     info.use->hits = use.hits.load(std::memory_order_relaxed);
     info.use->saved_tokens = use.saved_tokens.load(std::memory_order_relaxed);
     const int64_t hit = use.last_hit_ns.load(std::memory_order_relaxed);
-    if (hit != PrefixContent::kNoHit)
-      info.use->last_hit_time = wall - (now - absl::FromUnixNanos(hit));
+    if (hit != PrefixContent::kNoHit) {
+      info.use->last_hit_time = record.ToWall(absl::FromUnixNanos(hit));
+    }
   }
   return info;
 }
@@ -350,12 +365,12 @@ absl::StatusOr<PrefixInfo> PrefixRegistry::Update(const PrefixCaller& caller,
   }
   // A failed prefix keeps its minute.
   if (update.expiration && record->state != PrefixState::kFailed) {
-    SetExpiration(*record, *update.expiration, clock_.Now());
+    SetExpiration(*record, *update.expiration);
   }
   record->refresh_on_hit = refreshes && record->state != PrefixState::kFailed;
   if (update.display_name) record->display_name = *update.display_name;
   if (update.allowed_tenants) record->allowed_tenants = *update.allowed_tenants;
-  record->update_wall = absl::Now();
+  record->update_wall = clock_.Date();
   ++record->version;
   SetTimer(*record);
   NoteChange(*record);

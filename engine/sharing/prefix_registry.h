@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -27,6 +26,7 @@
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "engine/admission/cache_ledger.h"
+#include "engine/admission/shared_limit.h"
 #include "engine/frontend/frontend.h"
 #include "engine/request/named_prefixes.h"
 #include "engine/sharing/prefix_log.h"
@@ -82,7 +82,7 @@ class PrefixRegistry final : public NamedPrefixes {
  public:
   static constexpr absl::Duration kFailedKept = absl::Minutes(1);
   static constexpr absl::Duration kRequestIdKept = absl::Hours(1);
-  static constexpr size_t kMostRequestIds = 65536;
+  static constexpr int64_t kMostRequestIds = 65536;
   // After a cold prefix could not be brought back, uses do not try again for this time.
   static constexpr absl::Duration kWarmPause = absl::Seconds(10);
   // After an error of the disk, the log is written again after this time.
@@ -124,8 +124,9 @@ class PrefixRegistry final : public NamedPrefixes {
 
   // Returns the content on which a request of `tenant` runs. NotFound as above; FailedPrecondition
   // if the prefix has failed; Unavailable while it is not tokenized yet. A cold prefix begins to be
-  // computed.
+  // computed. `limits` are those of the tenant.
   absl::StatusOr<std::shared_ptr<const PrefixContent>> Resolve(std::string_view tenant,
+                                                               const TenantLimits& limits,
                                                                std::string_view name);
   // True if the ledger counts the blocks of the prefix with this pin, so that a request on it need
   // not bring them along.
@@ -142,6 +143,7 @@ class PrefixRegistry final : public NamedPrefixes {
   struct KnownRequest {
     uint64_t pin = 0;
     std::string digest;  // of what was given
+    absl::Time end;      // until then it is known
   };
   using RequestKey = std::pair<std::string, std::string>;  // the tenant and its id
 
@@ -164,15 +166,18 @@ class PrefixRegistry final : public NamedPrefixes {
                                     std::string_view etag) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   PrefixInfo InfoOf(const PrefixRecord& record, bool for_owner) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SetExpiration(PrefixRecord& record, const PrefixExpiration& expiration,
-                     absl::Time now) const;
+  void SetExpiration(PrefixRecord& record, const PrefixExpiration& expiration) const;
+  void SetEndAfter(PrefixRecord& record, absl::Duration left) const;
+  void Remember(const PrefixRecord& record, absl::Duration left) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetRequest(const RequestKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetTimer(PrefixRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remove(PrefixRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Keep();  // the housekeeper's loop
 
   // In prefix_registry_log.cc: what becomes of prefixes on disk.
   void Restore();
-  bool HasToWrite() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the time from which on WriteLog has something to do.
+  absl::Time NextWrite() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Writes and syncs what has changed, then completes the prefixes that were computed.
   void WriteLog();
   absl::Status RewriteLog();
@@ -204,12 +209,17 @@ class PrefixRegistry final : public NamedPrefixes {
       ABSL_GUARDED_BY(mu_);
   std::set<std::pair<absl::Time, uint64_t>> timers_ ABSL_GUARDED_BY(mu_);  // one for each record
   std::map<RequestKey, KnownRequest> requests_ ABSL_GUARDED_BY(mu_);
-  std::deque<std::pair<absl::Time, RequestKey>> requests_by_age_ ABSL_GUARDED_BY(mu_);
-  // Only with a log: pins whose state on disk is old, prefixes that are computed and not on disk
-  // yet, and the time before which nothing is written because the disk had an error.
+  std::set<std::pair<absl::Time, RequestKey>> requests_by_end_ ABSL_GUARDED_BY(mu_);
+  SharedLimit num_prefixes_ ABSL_GUARDED_BY(mu_){kMaxPrefixes};
+  SharedLimit num_requests_ ABSL_GUARDED_BY(mu_){kMostRequestIds};
+  // Only with a log: pins whose state on disk is old, those that are gone, and prefixes that are
+  // computed and not on disk yet. The times before which nothing is written because the disk had an
+  // error, and no change because it had no space.
   std::set<uint64_t> changed_ ABSL_GUARDED_BY(mu_);
+  std::set<uint64_t> ended_ ABSL_GUARDED_BY(mu_);
   std::vector<RecordPtr> computed_ ABSL_GUARDED_BY(mu_);
   absl::Time log_again_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Time grow_again_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 
 }  // namespace quire::engine

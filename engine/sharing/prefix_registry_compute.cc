@@ -64,7 +64,7 @@ absl::Status PrefixRegistry::Prepare(Request& request) {
   request.max_tokens = 1;
   RETURN_IF_ERROR(CheckQuota(*record, blocks[0], request.params.limits.max_blocks));
   if (known != nullptr) {
-    RETURN_IF_ERROR(ledger_.Pin(blocks));
+    RETURN_IF_ERROR(ledger_.Pin("prefix", record->tenant, request.params.limits, blocks));
     base::MutexLock lock(mu_);
     record->blocks = std::move(blocks);
     return absl::OkStatus();
@@ -75,7 +75,7 @@ absl::Status PrefixRegistry::Prepare(Request& request) {
   content->ids = std::move(ids);
   content->given = std::move(record->given);
   std::string digest = ContentDigest(config_.model_digest, content->ids);
-  RETURN_IF_ERROR(ledger_.Pin(blocks));
+  RETURN_IF_ERROR(ledger_.Pin("prefix", record->tenant, request.params.limits, blocks));
   base::MutexLock lock(mu_);
   record->blocks = std::move(blocks);
   record->content_sha256 = std::move(digest);
@@ -138,7 +138,7 @@ void PrefixRegistry::Complete(const RecordPtr& record, const absl::Status& statu
       record->state = PrefixState::kFailed;
       record->error = status;
       record->refresh_on_hit = false;
-      record->expires = clock_.Now() + kFailedKept;
+      SetEndAfter(*record, kFailedKept);
     }
     if (!is_gone) {
       SetTimer(*record);
@@ -146,7 +146,7 @@ void PrefixRegistry::Complete(const RecordPtr& record, const absl::Status& statu
       if (was_cold && !status.ok()) result = status;
     }
   }
-  if (!unused.empty()) ledger_.Unpin(unused);
+  if (!unused.empty()) ledger_.Unpin(record->tenant, unused);
   if (is_gone || !status.ok()) GiveBack(record);
   for (Done& done : waiters) std::move(done)(result);
 }
@@ -162,7 +162,9 @@ void PrefixRegistry::GiveBack(const RecordPtr& record) {
   // A prefix that is being computed comes back through OnComputed.
   if (request != nullptr) return host_.Cancel(request);
   if (blocks.empty()) return;
-  host_.Unpin(record->pin, [this, blocks = std::move(blocks)] { ledger_.Unpin(blocks); });
+  host_.Unpin(record->pin, [this, record, blocks = std::move(blocks)] {
+    ledger_.Unpin(record->tenant, blocks);
+  });
 }
 
 void PrefixRegistry::BeginWarming(PrefixRecord& record) {
@@ -197,7 +199,7 @@ void PrefixRegistry::Warm(const PrefixCaller& caller, std::string_view name, Don
 }
 
 absl::StatusOr<std::shared_ptr<const PrefixContent>> PrefixRegistry::Resolve(
-    std::string_view tenant, std::string_view name) {
+    std::string_view tenant, const TenantLimits& limits, std::string_view name) {
   RecordPtr to_warm;
   std::shared_ptr<const PrefixContent> content;
   {
@@ -217,8 +219,9 @@ absl::StatusOr<std::shared_ptr<const PrefixContent>> PrefixRegistry::Resolve(
       to_warm = record;
     }
   }
-  // The caller may be another tenant, whose limits are not the owner's.
-  if (to_warm != nullptr) StartWarming(to_warm, TenantLimits());
+  // The caller may be another tenant, whose limits are not the owner's; but if one has others, all
+  // have.
+  if (to_warm != nullptr) StartWarming(to_warm, {.has_others = limits.has_others});
   return content;
 }
 

@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
-
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "engine/sharing/prefix_registry.h"
@@ -17,12 +15,11 @@ namespace quire::engine {
 
 void PrefixRegistry::Restore() {
   base::MutexLock lock(mu_);
-  const absl::Time now = clock_.Now();
-  const absl::Time wall = absl::Now();
+  const absl::Time wall = clock_.Date();
   next_pin_ = log_->next_pin();
   for (SavedPrefix& saved : log_->TakeSaved()) {
     if (saved.end <= wall) {
-      changed_.insert(saved.pin);
+      ended_.insert(saved.pin);
       continue;
     }
     const auto record = std::make_shared<PrefixRecord>();
@@ -36,7 +33,8 @@ void PrefixRegistry::Restore() {
     record->create_wall = saved.create_time;
     record->update_wall = saved.update_time;
     record->version = saved.version;
-    record->expires = now + (saved.end - wall);
+    record->expires = clock_.FromDate(saved.end);
+    record->expires_wall = saved.end;
     record->ttl = saved.ttl;
     record->refresh_on_hit = saved.refresh_on_hit;
     record->saved_end = record->expires;
@@ -46,12 +44,11 @@ void PrefixRegistry::Restore() {
     record->request_digest = std::move(saved.request_digest);
     records_.emplace(record->pin, record);
     by_name_.emplace(record->name, record);
+    num_prefixes_.Take(record->tenant, 1);
     SetTimer(*record);
     const absl::Duration left = saved.create_time + kRequestIdKept - wall;
     if (!record->request_id.empty() && left > absl::ZeroDuration()) {
-      const RequestKey key(record->tenant, record->request_id);
-      requests_by_age_.emplace_back(now + std::min(left, kRequestIdKept), key);
-      requests_[key] = {.pin = record->pin, .digest = record->request_digest};
+      Remember(*record, std::min(left, kRequestIdKept));
     }
   }
   if (records_.empty()) return;
@@ -61,12 +58,14 @@ void PrefixRegistry::Restore() {
 
 void PrefixRegistry::NoteChange(const PrefixRecord& record) {
   if (log_ == nullptr) return;
-  changed_.insert(record.pin);
+  (record.is_gone ? ended_ : changed_).insert(record.pin);
   timers_changed_.NotifyAll();
 }
 
-bool PrefixRegistry::HasToWrite() const {
-  return !computed_.empty() || (!changed_.empty() && clock_.Now() >= log_again_);
+absl::Time PrefixRegistry::NextWrite() const {
+  if (!computed_.empty()) return absl::InfinitePast();
+  if (!ended_.empty()) return log_again_;
+  return changed_.empty() ? absl::InfiniteFuture() : std::max(log_again_, grow_again_);
 }
 
 SavedPrefix PrefixRegistry::SavedOf(const PrefixRecord& record) const {
@@ -78,7 +77,7 @@ SavedPrefix PrefixRegistry::SavedOf(const PrefixRecord& record) const {
           .allowed_tenants = record.allowed_tenants,
           .create_time = record.create_wall,
           .update_time = record.update_wall,
-          .end = absl::Now() + (record.End() - clock_.Now()),
+          .end = record.ToWall(record.End()),
           .ttl = record.ttl,
           .refresh_on_hit = record.refresh_on_hit,
           .version = record.version,
@@ -91,21 +90,24 @@ void PrefixRegistry::WriteLog() {
   std::vector<RecordPtr> computed;
   std::vector<std::optional<SavedPrefix>> of_computed;  // nothing: it was deleted meanwhile
   std::vector<SavedPrefix> of_changed;
-  std::vector<uint64_t> ended;
-  std::set<uint64_t> changed;
+  std::set<uint64_t> changed, ended;
   {
     base::MutexLock lock(mu_);
-    if (!HasToWrite()) return;
+    if (NextWrite() > clock_.Now()) return;
     computed.swap(computed_);
-    for (const uint64_t pin : std::exchange(changed_, {})) {
-      if (!log_->Has(pin)) continue;  // it was never written
-      changed.insert(pin);
-      const auto it = records_.find(pin);
-      if (it == records_.end() || it->second->state == PrefixState::kFailed) {
-        ended.push_back(pin);
+    changed.swap(changed_);
+    ended.swap(ended_);
+    // What was never written is not changed, and does not end, on the disk.
+    std::erase_if(changed,
+                  [&](uint64_t pin) { return !log_->Has(pin) || !records_.contains(pin); });
+    std::erase_if(ended, [&](uint64_t pin) { return !log_->Has(pin); });
+    for (const uint64_t pin : changed) {
+      PrefixRecord& record = *records_.at(pin);
+      if (record.state == PrefixState::kFailed) {
+        ended.insert(pin);
       } else {
-        it->second->saved_end = it->second->End();
-        of_changed.push_back(SavedOf(*it->second));
+        record.saved_end = record.End();
+        of_changed.push_back(SavedOf(record));
       }
     }
     for (const RecordPtr& record : computed) {
@@ -113,25 +115,31 @@ void PrefixRegistry::WriteLog() {
       of_computed.push_back(record->is_gone ? std::nullopt : std::optional(SavedOf(*record)));
     }
   }
-  absl::Status disk = log_->is_broken() ? RewriteLog() : absl::OkStatus();
+  const bool was_broken = log_->is_broken();
+  absl::Status disk = was_broken ? RewriteLog() : absl::OkStatus();
+  // Ends have space on a full disk, and so come first.
   for (const uint64_t pin : ended) {
     if (disk.ok()) disk = log_->Remove(pin);
   }
+  absl::Status changes = disk;
   for (const SavedPrefix& prefix : of_changed) {
-    if (disk.ok()) disk = log_->Save(prefix);
+    if (changes.ok()) changes = log_->Save(prefix);
   }
   std::vector<absl::Status> saved;
   for (const std::optional<SavedPrefix>& prefix : of_computed) {
     saved.push_back(disk.ok() && prefix ? log_->Save(*prefix) : disk);
   }
-  // A prefix that is larger than its limit is refused without harm to the log.
+  // A prefix that is larger than its limit, or than the disk, is refused without harm to the log.
   if (disk.ok()) disk = log_->Sync();
-  if (!disk.ok()) {
+  // The log may have been removed while it was used. A new one has all that was written.
+  if (!disk.ok() && !was_broken && RewriteLog().ok()) disk = changes = absl::OkStatus();
+  if (!disk.ok() || !changes.ok()) {
     base::Log(base::LogLevel::kError, "engine", "the log of named prefixes cannot be written",
-              {{"status", disk.ToString()}});
+              {{"status", (disk.ok() ? changes : disk).ToString()}});
     base::MutexLock lock(mu_);
     changed_.merge(changed);
-    log_again_ = clock_.Now() + kLogPause;
+    (disk.ok() ? grow_again_ : log_again_) = clock_.Now() + kLogPause;
+    if (!disk.ok()) ended_.merge(ended);
   }
   for (size_t i = 0; i < computed.size(); ++i) {
     Complete(computed[i], saved[i].ok() ? disk : saved[i], /*is_pinned=*/true);

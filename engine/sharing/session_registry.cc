@@ -1,12 +1,10 @@
 #include "engine/sharing/session_registry.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 
 #include "base/resource_name.h"
 #include "base/status_macros.h"
@@ -32,9 +30,11 @@ absl::Status CheckTtl(absl::Duration ttl) {
 
 std::string EtagOf(uint64_t version) { return absl::StrCat("v", version); }
 
+// A hash of what comes with a request_id names all members, so that a new one is not forgotten. The
+// tenant, the session's name and the request_id find it.
 size_t HashOf(const SessionParams& params) {
-  return absl::HashOf(params.model, params.prefix_name, params.display_name, params.ttl,
-                      params.pinned, params.salt);
+  const auto& [caller, model, prefix_name, display_name, pinned, ttl, salt, request_id] = params;
+  return absl::HashOf(model, prefix_name, display_name, pinned, ttl, salt);
 }
 
 size_t HashOf(const std::string& text) { return absl::HashOf(text); }
@@ -47,14 +47,15 @@ size_t HashOf(const ChatMessages& messages) {
   return hash;
 }
 size_t HashOf(const SessionAppend& append) {
-  const size_t content =
-      std::visit([](const auto& given) { return HashOf(given); }, append.content);
-  return absl::HashOf(append.content.index(), content);
+  // The etag is a condition, which holds for the first call alone.
+  const auto& [caller, name, content, etag, request_id] = append;
+  return absl::HashOf(content.index(),
+                      std::visit([](const auto& given) { return HashOf(given); }, content));
 }
 size_t HashOf(const SessionFork& fork) {
-  return absl::HashOf(fork.at_token.value_or(-1), fork.count,
-                      fork.ttl.value_or(absl::ZeroDuration()),
-                      fork.pinned.has_value() ? 1 + int{*fork.pinned} : 0);
+  const auto& [caller, name, at_token, count, ttl, pinned, request_id] = fork;
+  return absl::HashOf(at_token.value_or(-1), count, ttl.value_or(absl::ZeroDuration()),
+                      pinned.has_value() ? 1 + int{*pinned} : 0);
 }
 
 }  // namespace
@@ -107,7 +108,7 @@ absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params)
   if (!params.prefix_name.empty() && !config_.resolve_prefix) {
     return absl::InvalidArgumentError("prefix_name: want none on this server");
   } else if (!params.prefix_name.empty()) {
-    prefix = config_.resolve_prefix(params.caller.tenant, params.prefix_name);
+    prefix = config_.resolve_prefix(params.caller, params.prefix_name);
   }
   Removed removed(*this);
   base::MutexLock lock(mu_);
@@ -120,15 +121,17 @@ absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params)
     created_.erase(it);
   }
   RETURN_IF_ERROR(prefix.status());  // after the replay, which outlives the prefix
-  RETURN_IF_ERROR(CheckRoom(params.caller.tenant, 1));
+  const auto& [tenant, is_operator, limits] = params.caller;
+  RETURN_IF_ERROR(CheckRoom(tenant, limits, 1));
   auto content = *prefix == nullptr ? std::make_shared<const SessionContent>()
                                     : std::make_shared<const SessionContent>(
                                           *prefix, (*prefix)->tenant == params.caller.tenant);
-  RETURN_IF_ERROR(CheckBytes(content->num_bytes()));
+  RETURN_IF_ERROR(CheckBytes(tenant, limits, content->num_bytes()));
   const RecordPtr record = Add({.display_name = params.display_name,
-                                .tenant = params.caller.tenant,
+                                .tenant = tenant,
                                 .salt = params.salt,
                                 .prefix_name = params.prefix_name,
+                                .limits = limits,
                                 .content = std::move(content),
                                 .pin = params.pinned ? NewPin() : nullptr},
                                params.ttl);
@@ -230,9 +233,9 @@ absl::StatusOr<std::vector<SessionInfo>> SessionRegistry::Fork(const SessionFork
     return absl::InvalidArgumentError(absl::StrFormat(
         "at_token: want 0..%d, the session's tokens, got %d", num_tokens, at_token));
   }
-  RETURN_IF_ERROR(CheckRoom(parent->tenant, fork.count));
+  RETURN_IF_ERROR(CheckRoom(parent->tenant, parent->limits, fork.count));
   const auto content = std::make_shared<const SessionContent>(parent->content->First(at_token));
-  RETURN_IF_ERROR(CheckBytes(fork.count * content->num_bytes()));
+  RETURN_IF_ERROR(CheckBytes(parent->tenant, parent->limits, fork.count * content->num_bytes()));
   const bool pinned = fork.pinned.value_or(parent->pin != nullptr);
   ForkPins pins;
   if (pinned) {
@@ -244,6 +247,7 @@ absl::StatusOr<std::vector<SessionInfo>> SessionRegistry::Fork(const SessionFork
                          .tenant = parent->tenant,
                          .salt = parent->salt,
                          .prefix_name = parent->prefix_name,
+                         .limits = parent->limits,
                          .content = content,
                          .pin = pinned ? NewPin() : nullptr},
                         fork.ttl.value_or(parent->ttl)));
@@ -290,10 +294,11 @@ absl::StatusOr<std::unique_ptr<SessionTurn>> SessionRegistry::BeginTurn(
     return absl::AbortedError(absl::StrFormat(
         "etag: the session has changed, its etag is now \"%s\"", EtagOf(record->version)));
   }
+  Refresh(*record);
   record->in_turn = true;
   record->cancel = std::move(cancel);
-  return std::unique_ptr<SessionTurn>(
-      new SessionTurn(*this, record->name, record->content, record->salt, record->pin));
+  return std::unique_ptr<SessionTurn>(new SessionTurn(*this, record->name, record->tenant,
+                                                      record->content, record->salt, record->pin));
 }
 
 SessionRegistry::Record* SessionRegistry::RecordOf(const std::string& name) const {
@@ -305,9 +310,11 @@ SessionRegistry::Record* SessionRegistry::RecordOf(const std::string& name) cons
 absl::Status SessionRegistry::ReserveBytes(SessionTurn& turn, int64_t num_bytes) {
   const int64_t more = std::max(int64_t{0}, num_bytes - turn.before_->num_bytes());
   base::MutexLock lock(mu_);
-  RETURN_IF_ERROR(CheckBytes(more));
+  const Record* const record = RecordOf(turn.name_);
+  RETURN_IF_ERROR(
+      CheckBytes(turn.tenant_, record == nullptr ? TenantLimits() : record->limits, more));
   turn.num_bytes_ = more;
-  num_bytes_ += more;
+  num_bytes_.Take(turn.tenant_, more);
   return absl::OkStatus();
 }
 
@@ -317,7 +324,7 @@ SessionInfo SessionRegistry::EndTurn(const SessionTurn& turn,
   std::function<void()> cancel;  // ends without the lock
   Removed removed(*this);
   base::MutexLock lock(mu_);
-  num_bytes_ -= turn.num_bytes_;
+  num_bytes_.GiveBack(turn.tenant_, turn.num_bytes_);
   Record* const found = RecordOf(turn.name_);
   if (found == nullptr) return {};  // closed
   Record& record = *found;
@@ -331,9 +338,9 @@ SessionInfo SessionRegistry::EndTurn(const SessionTurn& turn,
   }
   Refresh(record);
   if (after == nullptr) return InfoOf(record);
-  num_bytes_ -= record.num_bytes;
+  num_bytes_.GiveBack(record.tenant, record.num_bytes);
   record.num_bytes = after->num_bytes();
-  num_bytes_ += record.num_bytes;
+  num_bytes_.Take(record.tenant, record.num_bytes);
   record.content.swap(after);  // the old content may end after the lock, with `after`
   ++record.version;
   record.num_turns += is_turn ? 1 : 0;
@@ -365,7 +372,7 @@ SessionCounts SessionRegistry::Counts() const {
 
 int64_t SessionRegistry::num_bytes() const {
   base::MutexLock lock(mu_);
-  return num_bytes_;
+  return num_bytes_.total();
 }
 
 absl::Status SessionRegistry::NoSuchSession() {
@@ -382,7 +389,6 @@ SessionRegistry::RecordPtr SessionRegistry::Find(const SessionCaller& caller, st
 }
 
 SessionInfo SessionRegistry::InfoOf(const Record& record) const {
-  const absl::Time now = clock_.Now();
   return {.name = record.name,
           .display_name = record.display_name,
           .tenant = record.tenant,
@@ -393,7 +399,7 @@ SessionInfo SessionRegistry::InfoOf(const Record& record) const {
           .pinned = record.pin != nullptr,
           .num_pinned_blocks = record.num_blocks.empty() ? 0 : record.num_blocks[0],
           .create_time = record.create_time,
-          .expire_time = absl::Now() + (record.in_turn ? record.ttl : record.expiry - now),
+          .expire_time = record.expiry_wall,
           .ttl = record.ttl,
           .etag = EtagOf(record.version)};
 }
@@ -403,20 +409,21 @@ SessionRegistry::RecordPtr SessionRegistry::Add(Record record, absl::Duration tt
     record.name = base::NewResourceName(kCollection);
   } while (by_name_.contains(record.name));
   record.serial = next_serial_++;
-  record.create_time = absl::Now();
+  record.create_time = clock_.Date();
   record.ttl = ttl;
   record.num_bytes = record.content->num_bytes();
-  num_bytes_ += record.num_bytes;
+  num_bytes_.Take(record.tenant, record.num_bytes);
+  num_sessions_.Take(record.tenant, 1);
   const auto added = std::make_shared<Record>(std::move(record));
   Refresh(*added);
   records_[added->serial] = added;
   by_name_[added->name] = added;
-  ++num_by_tenant_[added->tenant];
   return added;
 }
 
 void SessionRegistry::Remove(const RecordPtr& record) {
-  num_bytes_ -= record->num_bytes;
+  num_bytes_.GiveBack(record->tenant, record->num_bytes);
+  num_sessions_.GiveBack(record->tenant, 1);
   records_.erase(record->serial);
   by_name_.erase(record->name);
   if (record->in_turn && record->pin != nullptr) ending_[record->name] = record;
@@ -424,33 +431,21 @@ void SessionRegistry::Remove(const RecordPtr& record) {
     const auto it = created_.find({record->tenant, record->created->request_id});
     if (it != created_.end() && it->second == record) created_.erase(it);
   }
-  const auto count = num_by_tenant_.find(record->tenant);
-  if (--count->second == 0) num_by_tenant_.erase(count);
 }
 
-absl::Status SessionRegistry::CheckRoom(std::string_view tenant, int32_t count) const {
-  const auto it = num_by_tenant_.find(tenant);
-  const int32_t has = it == num_by_tenant_.end() ? 0 : it->second;
-  if (has + count > kMaxSessionsPerTenant) {
+absl::Status SessionRegistry::CheckRoom(std::string_view tenant, const TenantLimits& limits,
+                                        int32_t count) const {
+  if (const int64_t has = num_sessions_.of(tenant); has + count > kMaxSessionsPerTenant) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("sessions: want %d more, the tenant has %d of at most %d; close some",
                         count, has, kMaxSessionsPerTenant));
   }
-  const auto all = static_cast<int32_t>(records_.size());
-  if (all + count > kMaxSessions) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("sessions: want %d more, all tenants together have %d of at most %d", count,
-                        all, kMaxSessions));
-  }
-  return absl::OkStatus();
+  return num_sessions_.Check("sessions", tenant, limits, count);
 }
 
-absl::Status SessionRegistry::CheckBytes(int64_t num_bytes) const {
-  if (num_bytes_ + num_bytes <= config_.max_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "sessions: want %d more bytes of ids and text, all tenants together have %d of at most %d; "
-      "close some",
-      num_bytes, num_bytes_, config_.max_bytes));
+absl::Status SessionRegistry::CheckBytes(std::string_view tenant, const TenantLimits& limits,
+                                         int64_t num_bytes) const {
+  return num_bytes_.Check("sessions: bytes of ids and text", tenant, limits, num_bytes);
 }
 
 void SessionRegistry::RemoveExpired(Removed& removed) {
@@ -470,6 +465,7 @@ void SessionRegistry::RemoveExpired(Removed& removed) {
 
 void SessionRegistry::Refresh(Record& record) {
   record.expiry = clock_.Now() + record.ttl;
+  record.expiry_wall = clock_.Date() + record.ttl;
   if (record.expiry >= next_expiry_) return;
   next_expiry_ = record.expiry;
   if (config_.on_earlier_timer) config_.on_earlier_timer();

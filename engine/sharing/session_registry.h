@@ -25,6 +25,7 @@
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "engine/admission/cache_ledger.h"
+#include "engine/admission/shared_limit.h"
 #include "engine/admission/step_channel.h"
 #include "engine/request/sessions.h"
 #include "engine/sharing/session_content.h"
@@ -75,17 +76,19 @@ class SessionTurn {
 
  private:
   friend class SessionRegistry;
-  SessionTurn(SessionRegistry& registry, std::string name,
+  SessionTurn(SessionRegistry& registry, std::string name, std::string tenant,
               std::shared_ptr<const SessionContent> before, std::string salt,
               std::shared_ptr<SessionPin> pin)
       : registry_(registry),
         name_(std::move(name)),
+        tenant_(std::move(tenant)),
         before_(std::move(before)),
         salt_(std::move(salt)),
         pin_(std::move(pin)) {}
 
   SessionRegistry& registry_;  // not owned; not used after the turn has ended
   const std::string name_;
+  const std::string tenant_;
   const std::shared_ptr<const SessionContent> before_;
   const std::string salt_;
   const std::shared_ptr<SessionPin> pin_;
@@ -101,7 +104,7 @@ struct SessionRegistryConfig {
   std::string model;  // the served one
   int64_t max_bytes = kMaxSessionBytes;
   // Returns the content of a prefix that the tenant may use; see PrefixRegistry::Resolve.
-  std::function<absl::StatusOr<std::shared_ptr<const PrefixContent>>(std::string_view tenant,
+  std::function<absl::StatusOr<std::shared_ptr<const PrefixContent>>(const SessionCaller& caller,
                                                                      std::string_view name)>
       resolve_prefix = {};
   CacheLedger* ledger = nullptr;  // must outlive the registry
@@ -128,7 +131,7 @@ class SessionRegistry final : public Sessions {
  public:
   // `seam` and `clock` must outlive this.
   SessionRegistry(const SessionSeam& seam, const base::Clock& clock, SessionRegistryConfig config)
-      : seam_(seam), clock_(clock), config_(std::move(config)) {}
+      : seam_(seam), clock_(clock), config_(std::move(config)), num_bytes_(config_.max_bytes) {}
 
   absl::StatusOr<SessionInfo> Create(const SessionParams& params) override;
   absl::StatusOr<SessionInfo> Get(const SessionCaller& caller, std::string_view name) override;
@@ -175,6 +178,7 @@ class SessionRegistry final : public Sessions {
   };
   struct Record {
     std::string name, display_name, tenant, salt, prefix_name;
+    TenantLimits limits;  // of the tenant, when the session was created
     uint64_t serial = 0;
     std::shared_ptr<const SessionContent> content;
     uint64_t version = 0;
@@ -186,7 +190,10 @@ class SessionRegistry final : public Sessions {
     std::vector<int64_t> num_blocks;  // counted in the ledger for it, by KV group; empty: none
     absl::Time create_time;           // by the wall clock
     absl::Duration ttl;
-    absl::Time expiry;             // by clock_; without meaning in a turn
+    // By clock_, and the same time by the wall clock. In a turn it is counted from its begin, and
+    // does not hold.
+    absl::Time expiry;
+    absl::Time expiry_wall;
     std::optional<Given> created;  // by Create, with a request_id
     std::deque<AppendReplay> appends;
     std::deque<ForkReplay> forks;
@@ -211,8 +218,9 @@ class SessionRegistry final : public Sessions {
   absl::Status CheckMayPin(bool pinned) const;
   std::shared_ptr<SessionPin> NewPin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remove(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status CheckBytes(int64_t num_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status CheckRoom(std::string_view tenant, int32_t count) const
+  absl::Status CheckBytes(std::string_view tenant, const TenantLimits& limits,
+                          int64_t num_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckRoom(std::string_view tenant, const TenantLimits& limits, int32_t count) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RemoveExpired(Removed& removed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Refresh(Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -260,7 +268,7 @@ class SessionRegistry final : public Sessions {
   std::map<uint64_t, RecordPtr> records_ ABSL_GUARDED_BY(mu_);  // by serial
   std::unordered_map<std::string, RecordPtr, base::StringHash, std::equal_to<>> by_name_
       ABSL_GUARDED_BY(mu_);
-  std::map<std::string, int32_t, std::less<>> num_by_tenant_ ABSL_GUARDED_BY(mu_);
+  SharedLimit num_sessions_ ABSL_GUARDED_BY(mu_){kMaxSessions};
   // By tenant and request_id.
   std::map<std::pair<std::string, std::string>, RecordPtr> created_ ABSL_GUARDED_BY(mu_);
   uint64_t next_serial_ ABSL_GUARDED_BY(mu_) = 1;
@@ -268,7 +276,7 @@ class SessionRegistry final : public Sessions {
   std::unordered_map<std::string, RecordPtr, base::StringHash, std::equal_to<>> ending_
       ABSL_GUARDED_BY(mu_);
   uint64_t next_pin_ ABSL_GUARDED_BY(mu_) = kFirstSessionPin;
-  int64_t num_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of all records, and reserved by turns
+  SharedLimit num_bytes_ ABSL_GUARDED_BY(mu_);  // of all records, and reserved by turns
   absl::Time next_expiry_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();  // none is earlier
 };
 

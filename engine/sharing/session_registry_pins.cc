@@ -33,7 +33,7 @@ absl::Status SessionRegistry::ReservePin(SessionTurn& turn, const SessionTurn::P
   base::MutexLock lock(mu_);
   Record* const record = RecordOf(turn.name_);
   if (record == nullptr) return NoSuchSession();
-  RETURN_IF_ERROR(config_.ledger->Pin(more, "session"));
+  RETURN_IF_ERROR(config_.ledger->Pin("session", record->tenant, record->limits, more));
   record->num_blocks.resize(more.size());
   for (size_t g = 0; g < more.size(); ++g) record->num_blocks[g] += more[g];
   turn.num_blocks_ = std::move(more);
@@ -50,7 +50,7 @@ void SessionRegistry::SettlePin(Record& record, const SessionTurn& turn, bool su
     for (size_t g = 0; g < now.size(); ++g) unused[g] = record.num_blocks[g] - now[g];
   }
   for (size_t g = 0; g < unused.size(); ++g) record.num_blocks[g] -= unused[g];
-  config_.ledger->Unpin(unused);
+  config_.ledger->Unpin(record.tenant, unused);
 }
 
 void SessionRegistry::Unpin(Record& record) {
@@ -61,8 +61,8 @@ void SessionRegistry::Unpin(Record& record) {
     blocks.swap(record.num_blocks);
   }
   if (blocks.empty()) return;
-  config_.unpin(record.pin->id,
-                [ledger = config_.ledger, blocks = std::move(blocks)] { ledger->Unpin(blocks); });
+  config_.unpin(record.pin->id, [ledger = config_.ledger, tenant = record.tenant,
+                                 blocks = std::move(blocks)] { ledger->Unpin(tenant, blocks); });
 }
 
 absl::StatusOr<SessionRegistry::ForkPins> SessionRegistry::ReserveForkPins(const Record& parent,
@@ -75,7 +75,7 @@ absl::StatusOr<SessionRegistry::ForkPins> SessionRegistry::ReserveForkPins(const
   pins.blocks = config_.blocks_of(pins.num_tokens);
   std::vector<int64_t> all = pins.blocks;
   for (int64_t& blocks : all) blocks *= count;
-  RETURN_IF_ERROR(config_.ledger->Pin(all, "session"));
+  RETURN_IF_ERROR(config_.ledger->Pin("session", parent.tenant, parent.limits, all));
   return pins;
 }
 
@@ -104,7 +104,7 @@ void SessionRegistry::SettleForkPins(const std::vector<std::string>& names,
     if (record == nullptr) continue;  // what it had is given back
     if (record->pin->num_tokens.load(std::memory_order_acquire) > 0) continue;
     for (size_t g = 0; g < blocks.size(); ++g) record->num_blocks[g] -= blocks[g];
-    config_.ledger->Unpin(blocks);
+    config_.ledger->Unpin(record->tenant, blocks);
   }
 }
 

@@ -14,7 +14,7 @@
 namespace quire::server {
 
 engine::SessionCaller ToSessionCaller(const Principal& caller, bool is_operator) {
-  return {.tenant = caller.tenant, .is_operator = is_operator};
+  return {.tenant = caller.tenant, .is_operator = is_operator, .limits = caller.limits};
 }
 
 engine::SessionParams FromProto(const v1::CreateSessionRequest& request,

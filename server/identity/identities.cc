@@ -112,8 +112,9 @@ absl::Status Identities::Add(const std::vector<IdentityLine>& lines) {
 }
 
 // Makes a principal. If there are other tenants (`has_others`), the principal's tenant must leave
-// them places of running sequences and room in the queue. If limits.max_running is set, it replaces
-// the first rule. If limits.max_waiting is set, it replaces the second.
+// them places of running sequences, room in the queue and a part of what else is shared. If
+// limits.max_running is set, it replaces the first rule. If limits.max_waiting is set, it replaces
+// the second.
 Principal Identities::MakePrincipal(std::string name, std::string tenant,
                                     const TenantFields& limits, bool has_others) {
   return {.name = std::move(name),
@@ -126,6 +127,7 @@ Principal Identities::MakePrincipal(std::string name, std::string tenant,
                      .requests_per_minute = limits.requests_per_minute.value_or(0),
                      .tokens_per_minute = limits.tokens_per_minute.value_or(0),
                      .leaves_room = has_others && !limits.max_waiting.has_value(),
+                     .has_others = has_others,
                      .leaves_places = has_others && !limits.max_running.has_value()}};
 }
 

@@ -355,6 +355,67 @@ TEST_F(PrefixEngineTest, MoreThanTheShareIsRefused) {
   EXPECT_EQ(engine_->stats().blocks_pinned, 32);
 }
 
+TEST_F(PrefixEngineTest, ATenantOfSeveralLeavesPinnedBlocksToTheOthers) {
+  const auto code = [&](const std::string& tenant, int32_t num_blocks) {
+    PrefixParams params = Params(tenant, RandomIds(num_blocks * kBlockSize, num_blocks));
+    params.caller.limits.has_others = true;
+    const auto created = Begin(params);
+    RunUntilIdle();
+    return created->result->error.code();
+  };
+  EXPECT_EQ(code("a", 17), absl::StatusCode::kInvalidArgument) << "half of 32";
+  EXPECT_EQ(code("a", 16), absl::StatusCode::kOk);
+  EXPECT_EQ(code("a", 1), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(code("b", 9), absl::StatusCode::kResourceExhausted) << "half of what is left";
+  EXPECT_EQ(code("b", 8), absl::StatusCode::kOk);
+  Create(Params("alone", RandomIds(8 * kBlockSize, 5)));
+  EXPECT_EQ(engine_->stats().blocks_pinned, 32);
+}
+
+class ManyPrefixesTest : public PrefixEngineTest {
+ protected:
+  ManyPrefixesTest() : PrefixEngineTest({.num_blocks = 64, .max_queue = 10000}) {}
+  static PrefixParams Small(const std::string& tenant, const std::string& request_id = "") {
+    PrefixParams params = Params(tenant, {1});
+    params.caller.limits.has_others = true;
+    params.request_id = request_id;
+    return params;
+  }
+  // Creates prefixes until one is refused. Returns how many there were. With request ids, each is
+  // deleted at once.
+  int64_t CreateAll(const std::string& tenant, bool with_ids) {
+    for (int64_t num = 0;; ++num) {
+      const auto name =
+          prefixes().Create(Small(tenant, with_ids ? std::to_string(num) : ""), [](auto) {});
+      if (!name.ok()) {
+        EXPECT_EQ(name.status().code(), absl::StatusCode::kResourceExhausted);
+        EXPECT_TRUE(base::ToStd(name.status().message())
+                        .starts_with(with_ids ? "request_id: " : "prefix: "))
+            << name.status();
+        return num;
+      }
+      if (with_ids) EXPECT_TRUE(prefixes().Delete(Caller(tenant), *name, "").ok());
+      if (num % 200 == 0) RunUntilIdle();  // the frontend takes 256
+    }
+  }
+};
+
+TEST_F(ManyPrefixesTest, NoTenantTakesAllPrefixes) {
+  EXPECT_EQ(CreateAll("a", /*with_ids=*/false), kMaxPrefixes / 2);
+  EXPECT_EQ(CreateAll("b", /*with_ids=*/false), kMaxPrefixes / 4);
+  Begin(Small("c"));
+}
+
+TEST_F(ManyPrefixesTest, NoTenantTakesAllRequestIds) {
+  EXPECT_EQ(CreateAll("a", /*with_ids=*/true), 32768) << "those of deleted prefixes are known too";
+  EXPECT_EQ(CreateAll("b", /*with_ids=*/true), 16384);
+  RunUntilIdle();
+  Begin(Small("a", "0"));  // an id that is known takes no new place
+  clock_.Advance(absl::Hours(1));
+  RunUntilIdle();
+  Begin(Small("a", "other"));  // all were forgotten
+}
+
 TEST_F(PrefixEngineTest, AFailedPrefixIsKeptForAMinute) {
   const auto failed = Begin(Params("owner", RandomIds(512, 1)));
   RunUntilIdle();

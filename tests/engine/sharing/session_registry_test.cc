@@ -2,6 +2,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -280,12 +281,143 @@ TEST_F(SessionRegistryTest, TheTtlRestsInATurnAndStartsAnewAtItsEnd) {
   clock_.Advance(absl::Hours(1));
   EXPECT_EQ(GetCode(name), StatusCode::kOk);
   turn->reset();
+  const absl::Duration left = registry_.Get({}, name)->expire_time - clock_.Date();
+  EXPECT_LE(left, absl::Seconds(10));
+  EXPECT_GT(left, absl::Seconds(9));
   clock_.Advance(absl::Seconds(10) - absl::Nanoseconds(1));
   EXPECT_EQ(GetCode(name), StatusCode::kOk);
-  const absl::Duration left = registry_.Get({}, name)->expire_time - absl::Now();
-  EXPECT_LE(left, absl::Seconds(1));
   clock_.Advance(absl::Nanoseconds(1));
   EXPECT_EQ(GetCode(name), StatusCode::kNotFound);
+}
+
+TEST_F(SessionRegistryTest, ALookDoesNotMoveTheEnd) {
+  const SessionInfo created = Created();
+  const auto expect_same = [&](const char* when) {
+    const SessionInfo info = *registry_.Get({}, created.name);
+    EXPECT_EQ(info.etag, created.etag) << when;
+    EXPECT_EQ(info.expire_time, created.expire_time) << when;
+    EXPECT_EQ(info.create_time, created.create_time) << when;
+  };
+  expect_same("at once");
+  clock_.Advance(absl::Minutes(1));
+  expect_same("a minute later");
+  clock_.StepDate(absl::Hours(5));
+  expect_same("after somebody set the wall clock");
+  const auto turn = registry_.BeginTurn("", created.name, "", [] {});
+  const absl::Time in_turn = registry_.Get({}, created.name)->expire_time;
+  clock_.Advance(absl::Minutes(1));
+  clock_.StepDate(absl::Minutes(1));
+  EXPECT_EQ(registry_.Get({}, created.name)->expire_time, in_turn);
+  EXPECT_GT(in_turn, created.expire_time + absl::Hours(4)) << "it counts from the turn's begin";
+}
+
+TEST_F(SessionRegistryTest, ATenantOfSeveralLeavesRoomToTheOthers) {
+  const TenantLimits limits{.has_others = true};
+  const auto fill = [&](const std::string& tenant) {
+    int num = 0;
+    while (registry_.Create({.caller = {.tenant = tenant, .limits = limits}}).ok()) ++num;
+    return num;
+  };
+  EXPECT_EQ(fill("a"), 256);
+  EXPECT_EQ(fill("b"), 256);
+  EXPECT_EQ(fill("c"), 256);
+  EXPECT_EQ(fill("d"), 128) << "as many as are then free";
+  const absl::Status refused =
+      registry_.Create({.caller = {.tenant = "d", .limits = limits}}).status();
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("the tenant has 128 and may take 0 now; all tenants together have 896 of"));
+  EXPECT_EQ(fill("e"), 64);
+}
+
+TEST_F(SessionRegistryTest, ATenantLeavesBytesToTheOthers) {
+  SessionRegistry registry(seam_, clock_, {.model = "tiny", .max_bytes = 400});
+  const SessionCaller a{.tenant = "a", .limits = {.has_others = true}};
+  SessionCaller b = a;
+  b.tenant = "b";
+  const std::string of_a = registry.Create({.caller = a})->name;
+  const auto append = [&](const SessionCaller& caller, const std::string& name, int num_tokens) {
+    return registry.Append({.caller = caller, .name = name, .content = TokenIds(num_tokens, 1)})
+        .status()
+        .code();
+  };
+  EXPECT_EQ(append(a, of_a, 51), StatusCode::kResourceExhausted) << "204 of 400 bytes";
+  EXPECT_EQ(append(a, of_a, 50), StatusCode::kOk);
+  EXPECT_EQ(registry.Fork({.caller = a, .name = of_a}).status().code(),
+            StatusCode::kResourceExhausted);
+  const std::string of_b = registry.Create({.caller = b})->name;
+  EXPECT_EQ(append(b, of_b, 26), StatusCode::kResourceExhausted);
+  EXPECT_EQ(append(b, of_b, 25), StatusCode::kOk);
+  ASSERT_TRUE(registry.Close(a, of_a).ok());
+  EXPECT_EQ(append(b, of_b, 25), StatusCode::kOk) << "what a had is free";
+  EXPECT_EQ(registry.num_bytes(), 200);
+}
+
+// What is tried again with the same request_id must be alike in every field.
+TEST_F(SessionRegistryTest, ARequestIdStandsForEveryField) {
+  CacheLedger ledger({{.num_blocks = 10}}, 1.0);
+  SessionRegistry registry(
+      seam_, clock_,
+      {.model = "tiny",
+       .resolve_prefix = [](const SessionCaller&, std::string_view) { return nullptr; },
+       .ledger = &ledger});
+  const SessionParams params{.request_id = "r"};
+  ASSERT_TRUE(registry.Create(params).ok());
+  {
+    // A new member wants a case below.
+    const auto& [caller, model, prefix_name, display_name, pinned, ttl, salt, request_id] = params;
+    EXPECT_TRUE(caller.tenant.empty());
+  }
+  const std::vector<void (*)(SessionParams&)> changes = {
+      [](SessionParams& other) { other.model = "tiny"; },
+      [](SessionParams& other) { other.prefix_name = "prefixes/p"; },
+      [](SessionParams& other) { other.display_name = "d"; },
+      [](SessionParams& other) { other.pinned = true; },
+      [](SessionParams& other) { other.ttl += absl::Nanoseconds(1); },
+      [](SessionParams& other) { other.salt = "s"; }};
+  for (size_t i = 0; i < changes.size(); ++i) {
+    SessionParams other = params;
+    changes[i](other);
+    const absl::Status status = registry.Create(other).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << i;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("request_id")) << i;
+    EXPECT_TRUE(registry.Create(params).ok()) << i;
+  }
+}
+
+TEST_F(SessionRegistryTest, ARequestIdOfAForkStandsForEveryField) {
+  CacheLedger ledger({{.num_blocks = 10}}, 1.0);
+  SessionRegistry registry(seam_, clock_, {.model = "tiny", .ledger = &ledger});
+  const SessionFork fork{.name = registry.Create({})->name, .request_id = "r"};
+  ASSERT_TRUE(registry.Fork(fork).ok());
+  {
+    const auto& [caller, name, at_token, count, ttl, pinned, request_id] = fork;
+    EXPECT_TRUE(caller.tenant.empty());
+  }
+  const std::vector<void (*)(SessionFork&)> changes = {
+      [](SessionFork& other) { other.at_token = 0; }, [](SessionFork& other) { other.count = 2; },
+      [](SessionFork& other) { other.ttl = absl::Minutes(10); },
+      [](SessionFork& other) { other.pinned = false; },
+      [](SessionFork& other) { other.pinned = true; }};
+  for (size_t i = 0; i < changes.size(); ++i) {
+    SessionFork other = fork;
+    changes[i](other);
+    EXPECT_EQ(registry.Fork(other).status().code(), StatusCode::kInvalidArgument) << i;
+    EXPECT_TRUE(registry.Fork(fork).ok()) << i;
+  }
+}
+
+TEST_F(SessionRegistryTest, ARequestIdOfAnAppendStandsForItsWholeContent) {
+  const std::string name = Created().name;
+  const auto code = [&](const PromptContent& content) {
+    return registry_.Append({.name = name, .content = content, .request_id = "r"}).status().code();
+  };
+  ASSERT_EQ(code(TokenIds{1, 2}), StatusCode::kOk);
+  for (const PromptContent& other :
+       {PromptContent(TokenIds{1}), PromptContent(TokenIds{2, 1}), PromptContent(TokenIds{1, 2, 3}),
+        PromptContent(std::string("\1\2")), PromptContent(ChatMessages{{"user", "x"}})}) {
+    EXPECT_EQ(code(other), StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(code(TokenIds{1, 2}), StatusCode::kOk);
 }
 
 TEST_F(SessionRegistryTest, ARepeatedCreateGivesTheSameSession) {

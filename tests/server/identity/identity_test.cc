@@ -111,6 +111,7 @@ TEST(IdentitiesTest, FieldsSayWhoAndWhat) {
     EXPECT_EQ(principal->limits.tokens_per_minute, 100000);
     EXPECT_FALSE(principal->limits.leaves_room) << "max_waiting says it";
     EXPECT_FALSE(principal->limits.leaves_places) << "max_running says it";
+    EXPECT_TRUE(principal->limits.has_others) << "alice asks for any tenant";
   }
 }
 
@@ -118,9 +119,11 @@ TEST(IdentitiesTest, OneTenantOfSeveralLeavesSomethingToTheOthers) {
   const auto alone = ByToken(*Load(absl::StrCat(kFirst, "\n")), kFirst)->limits;
   EXPECT_FALSE(alone.leaves_room);
   EXPECT_FALSE(alone.leaves_places);
+  EXPECT_FALSE(alone.has_others);
   const auto one = ByToken(*Load(absl::StrCat(kFirst, "\n", kSecond, "\n")), kFirst)->limits;
   EXPECT_TRUE(one.leaves_room);
   EXPECT_TRUE(one.leaves_places);
+  EXPECT_TRUE(one.has_others);
   // A caller with any-tenant is a gateway that sends requests for many tenants.
   EXPECT_TRUE(ByToken(*Load(Line(kFirst, "roles=any-tenant")), kFirst)->limits.leaves_places);
 }
