@@ -281,8 +281,9 @@ bug, drop = source("engine/sharing/prefix_registry_compute.cc", "prefix_test:Pre
 bug("q17", "a pin is ended twice", "if (request == nullptr) blocks.swap(record->blocks);",
     "if (request == nullptr && BUG) { auto other = record->blocks; host_.Unpin(record->pin, [] {}); }\n"
     "    if (request == nullptr) blocks.swap(record->blocks);")
-bug("q20", "the ledger forgets what a prefix gave back", "[this, blocks = std::move(blocks)] { ledger_.Unpin(blocks); }",
-    "[this, blocks = std::move(blocks)] { if (!BUG) ledger_.Unpin(blocks); }", "prefix_test:SmallCacheTest.*")
+drop("q20", "the ledger forgets what a prefix gave back", "ledger_.Unpin(record->tenant, blocks);", "prefix_test:SmallCacheTest.*")
+bug("WarmLeavesNoRoom", "a use warms a prefix beyond its owner's part", "{.has_others = limits.has_others}",
+    "{.has_others = !BUG && limits.has_others}", "prefix_restart_test:PrefixRestartTest.*")
 drop("q21", "the end of a prefix in computation does not end the computation",
      "if (request != nullptr) return host_.Cancel(request);")
 bug("ColdFails", "a cold prefix for which there is no room is forgotten", "} else if (was_cold) {",
@@ -293,16 +294,60 @@ bug("UnsavedStaysPinned", "a prefix that could not be written keeps its blocks",
 bug, drop = source("engine/sharing/prefix_registry_log.cc", "prefix_restart_test:PrefixRestartTest.*")
 drop("NamedLogUnsynced", "a prefix is answered before it is on the disk", "if (disk.ok()) disk = log_->Sync();")
 drop("NamedLogKeepsEnds", "a deleted prefix is there again after a restart", "if (disk.ok()) disk = log_->Remove(pin);")
+bug("NoteWaitsForSpace", "a deletion waits until the disk has space for changes", "if (!ended_.empty()) return log_again_;",
+    "if (!ended_.empty()) return std::max(log_again_, BUG ? grow_again_ : log_again_);")
+bug("LostLogStays", "a log that was removed is not written again", "if (!disk.ok() && !was_broken && RewriteLog().ok())",
+    "if (!BUG && !disk.ok() && !was_broken && RewriteLog().ok())")
+bug("EndDrifts", "an end on disk moves with the wall clock", "record->expires_wall = saved.end;",
+    "record->expires_wall = BUG ? clock_.Date() : saved.end;")
 drop("PinsBeginAnew", "pins of an earlier run are given again", "next_pin_ = log_->next_pin();")
 bug, drop = source("engine/sharing/prefix_log.cc", "prefix_restart_test")
 bug("NamedLogGrows", "changes are kept for ever", "log_->bytes() > 2 * used_bytes_", "!BUG && log_->bytes() > 2 * used_bytes_")
 bug("NamedLogUnbounded", "prefixes fill the disk", "if (is_new && used_bytes_", "if (!BUG && is_new && used_bytes_")
+bug("DamageReopens", "a prefix whose last change may be lost is open as it was before", "it->second.allowed_tenants.clear();",
+    "if (!BUG) it->second.allowed_tenants.clear();", "prefix_restart_test:PrefixLogTest.*")
+bug("LossIsNoDoubt", "records that are lost may have revoked nothing",
+    "for (const auto& [pin, prefix] : saved_) doubted_.insert(pin);",
+    "for (const auto& [pin, prefix] : saved_) {\n      if (!BUG) doubted_.insert(pin);\n    }", "prefix_restart_test:PrefixLogTest.*")
+drop("EtagComesAgain", "a prefix that damage closed has the etag of another state", "it->second.version += kMostLost;",
+     "prefix_restart_test:PrefixLogTest.*")
+bug("DoubtForEver", "a prefix is closed although a later change is whole", "doubted_.erase(pin);", "if (!BUG) doubted_.erase(pin);",
+    "prefix_restart_test:PrefixLogTest.*")
+bug, drop = source("engine/sharing/prefix_record.cc", "sharing_test:RequestDigestTest.*:PrefixRecordTest.*")
+drop("DigestNoContent", "a request_id is used again with other content", "sum.AddSized(ContentOnly(content));")
+drop("DigestNoDisplayName", "... with another display name", "sum.AddSized(display_name);")
+drop("DigestNoKindOfEnd", "... with an end for a ttl", "sum.AddInt(static_cast<int64_t>(expiration.index()));")
+bug("DigestNoTtl", "... with another ttl", "ttl != nullptr ? absl::ToInt64Nanoseconds(*ttl)", "ttl != nullptr ? (BUG ? 0 : absl::ToInt64Nanoseconds(*ttl))")
+drop("DigestNoRefresh", "... with another refresh_on_hit", "sum.AddInt(refresh_on_hit ? 1 : 0);")
+bug("DigestNoTenants", "... with another allow list", "for (const std::string& tenant : allowed_tenants) sum.AddSized(tenant);",
+    "for (const std::string& tenant : allowed_tenants) {\n    if (!BUG) sum.AddSized(tenant);\n  }")
+drop("DigestNoSalt", "... with another salt", "sum.AddSized(salt);")
+bug("OldDigestForgotten", "a request_id of an earlier server is refused", "|| digest == ContentOnly(params.content)",
+    "|| (!BUG && digest == ContentOnly(params.content))")
+bug("AllowedTenantsEdge", "an allow list has one more than it may", "tenants.size() <= kMostAllowed", "tenants.size() <= kMostAllowed + (BUG ? 1 : 0)")
 bug, drop = source("files/record_log.cc", "state_files_test")
-bug("CrcUnchecked", "a damaged record is read", "if (Checksum(bytes, bytes_) != checksum) break;",
-    "if (!BUG && Checksum(bytes, bytes_) != checksum) break;")
+bug("CrcUnchecked", "a damaged record is read", "if (Checksum(body, bytes_) != head->body_sum) {",
+    "if (!BUG && Checksum(body, bytes_) != head->body_sum) {")
+bug("HeadUnchecked", "a damaged head is read", "if (Checksum(summed, place) != reader.Number()) return {};",
+    "if (!BUG && Checksum(summed, place) != reader.Number()) return {};")
+bug("DamageEndsLog", "what follows a damaged head is lost", "const int64_t next, FindHead(bytes_ + 1, size));",
+    "const int64_t next, FindHead(BUG ? size : bytes_ + 1, size));")
+bug("DamageIsThrownAway", "a damaged log is not kept", "if (is_damaged_) RETURN_IF_ERROR(directory_.Link(",
+    "if (!BUG && is_damaged_) RETURN_IF_ERROR(directory_.Link(")
+bug("ZerosAreDamage", "what was never written is damage", "if (is_unwritten) break;", "if (!BUG && is_unwritten) break;")
+bug("MarkIsKnown", "a client may write what is taken for a record", "for (char& byte : mark) byte = static_cast<char>(random());",
+    "for (char& byte : mark) byte = static_cast<char>(BUG ? 7 : random());")
+bug("NewerIsRead", "a newer log is read", "if (version > kVersion) {", "if (version > kVersion + (BUG ? 1 : 0)) {")
+bug("OldGoesOn", "a log of version 1 gets records of version 2", "is_broken_ = version == kOldVersion;", "is_broken_ = !BUG && version == kOldVersion;")
+bug("NoRoomForEnds", "a full disk brings back what was deleted", "if (room_ == 0) return absl::OkStatus();",
+    "if (BUG || room_ == 0) return absl::OkStatus();", "prefix_restart_test:*FullDisk*")
+bug("RoomIsUsed", "contents use the space of ends", "const int64_t reserved = (end + room_ +", "const int64_t reserved = (end + (BUG ? 0 : room_) +",
+    "prefix_restart_test:*FullDisk*")
+bug("LostNameUnseen", "a log that lost its name is written on", "absl::Status named = directory_.CheckHas(name_, file_);",
+    "absl::Status named = BUG ? absl::OkStatus() : directory_.CheckHas(name_, file_);")
 bug("RecordAnywhere", "a record is read at another place", "static_cast<XXH64_hash_t>(place)", "static_cast<XXH64_hash_t>(BUG ? 0 : place)")
 drop("BrokenLogGoesOn", "records follow one that was written in part", "if (!written.ok()) is_broken_ = true;")
-bug("AnyLog", "a log of another identity is read", "if (bytes != identity_) {", "if (!BUG && bytes != identity_) {")
+bug("AnyLog", "a log of another identity is read", "if (identity != identity_) {", "if (!BUG && identity != identity_) {")
 bug, drop = source("engine/disk/block_key.cc", "disk_engine_test:DiskEngineTest.*")
 drop("KeyWithoutRoot", "tenants share blocks on disk", "sum.AddSized(root_key);")
 drop("KeyWithoutTokens", "a block is found by its parent alone", "sum.Add(std::as_bytes(tokens));")
@@ -333,6 +378,10 @@ bug("OrphansOffered", "a block is offered whose parent's key is not known", "(pa
 bug, drop = source("engine/disk/disk_tier.cc", "disk_engine_test")
 drop("ErrorsGoOn", "a disk that failed is used at once again",
      "paused_until_ns_.store(absl::ToUnixNanos(config_.clock->Now() + config_.pause),\n                         std::memory_order_relaxed);")
+bug("OneFetchTooMany", "one more fetch is started than may be", ">= kMostFetches) return", ">= kMostFetches + (BUG ? 1 : 0)) return",
+    "disk_engine_test:DiskFetchesTest.*")
+bug("ActiveFetchFree", "the fetch that is read does not count", ("if (waiting_.size() +", "(active_ ? 1 : 0)"), "(!BUG && active_ ? 1 : 0)",
+    "disk_engine_test:DiskFetchesTest.*")
 bug, drop = source("engine/disk_fetches.cc", "disk_engine_test:DiskEngineTest.*")
 bug("FetchLost", "nobody is told that a fetch has ended", "if (event.is_last || !fetch->is_wanted) End(event.fetch, now);",
     "if (!BUG && (event.is_last || !fetch->is_wanted)) End(event.fetch, now);")
@@ -371,8 +420,10 @@ bug, drop = source("engine/kv/block_manager.cc", "kv_test:LoadsTest.*")
 bug("PinnedTreesOffered", "what follows a prefix is written as if it followed nothing", "config_.spill != nullptr && on == kNoPin;",
     "config_.spill != nullptr && (BUG || on == kNoPin);")
 bug, drop = source("files/state_directory.cc", "state_files_test")
-bug("NoLock", "two servers share a directory", "if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {",
-    "if (!BUG && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {")
+bug("NoLock", "two servers share a directory", "!TryLock(directory)", "(!BUG && !TryLock(directory))")
+bug("NoFileLock", "an earlier server shares the directory", "!TryLock(lock)) {", "(!BUG && !TryLock(lock))) {")
+bug("CreatesInPlace", "a new file is written into one that is there", "O_CREAT | O_EXCL : 0", "O_CREAT | (BUG ? 0 : O_EXCL) : 0")
+bug("AnotherHasTheName", "a file that another one replaced counts as there", "named.st_ino == opened.st_ino)", "(BUG || named.st_ino == opened.st_ino))")
 bug("OpenToAll", "others may read the prompts", "if ((status.st_mode & 077) != 0) {", "if (!BUG && (status.st_mode & 077) != 0) {")
 bug("FollowsLinks", "a link in the place of a file is followed", "O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create",
     "O_RDWR | (BUG ? 0 : O_NOFOLLOW) | O_CLOEXEC | O_NONBLOCK | (create")
@@ -522,11 +573,19 @@ bug("w03", "a shift drops the sinks", ".first = window().sinks", ".first = BUG ?
 
 bug, drop = source("engine/scheduler/tenant_shares.cc", "scheduler_test")
 drop("s17", "a tenant saves up while it is idle", "tenant.served = std::max(tenant.served, least);")
+drop("LastServedUnset", "who comes when all have left begins at 0", "last_served_ = tenant.served;")
 
 # --- Ways into the step thread.
 
 bug, drop = source("engine/admission/admission_tickets.cc", "admission_test")
 bug("a01", "the queue takes one more than it may", "if (free <= 0)", "if (free <= (BUG ? -1 : 0))")
+
+bug, drop = source("engine/request/tenant_limits.h", "admission_test:SharedLimitTest.*:AdmissionTicketsTest.*")
+bug("RoomAtItsEdge", "a tenant takes one more than leaves room", "(free + 1)", "(free + (BUG ? 2 : 1))")
+bug("RoomWithoutOwn", "a tenant leaves room again and again", "- of_tenant)", "- (BUG ? 0 : of_tenant))")
+bug, drop = source("engine/admission/shared_limit.cc", "admission_test:SharedLimitTest.*")
+bug("OneTenantTakesAll", "a tenant takes what all share", "limits.has_others ? MostMore", "!BUG && limits.has_others ? MostMore")
+bug("SharedKeepsEnds", "what was given back counts on", "total_ -= count;", "total_ -= BUG ? 0 : count;")
 
 bug, drop = source("engine/admission/rate_bucket.cc", "admission_test")
 bug("t01", "a bucket fills beyond its limit", "return std::min<double>(limit, level_", "return std::min<double>(BUG ? 1e9 : limit, level_")
@@ -1056,8 +1115,19 @@ bug("SessionExpiresInTurn", "a session expires while its turn runs", "if (record
     "if (!BUG && record->in_turn) continue;")
 bug("SessionOfAnyTenant", "a tenant uses another one's sessions", "it->second->tenant == caller.tenant ||",
     "BUG || it->second->tenant == caller.tenant ||")
-bug("SessionBytesUnbounded", "sessions hold any amount of text", "if (num_bytes_ + num_bytes <= config_.max_bytes)",
-    "if (BUG || num_bytes_ + num_bytes <= config_.max_bytes)")
+drop("SessionBytesUnbounded", "sessions hold any amount of text", "RETURN_IF_ERROR(\n      CheckBytes(turn.tenant_,")
+bug("SessionHashNoModel", "a session's request_id is used again with another model", "absl::HashOf(model,", "absl::HashOf(BUG ? std::string() : model,")
+bug("SessionHashNoPrefix", "... with another prefix", ("absl::HashOf(model,", " prefix_name,"), " BUG ? std::string() : prefix_name,")
+bug("SessionHashNoDisplayName", "... with another display name", ("absl::HashOf(model,", " display_name,"), " BUG ? std::string() : display_name,")
+bug("SessionHashNoSalt", "... with another salt", ("absl::HashOf(model,", " salt);"), " BUG ? std::string() : salt);")
+bug("SessionHashNoTtl", "... with another ttl", ("absl::HashOf(model,", " ttl,"), " BUG ? absl::Duration() : ttl,")
+bug("SessionHashNoPinned", "... pinned", ("absl::HashOf(model,", " pinned,"), " !BUG && pinned,")
+bug("ForkHashNoToken", "... of a fork at another token", "at_token.value_or(-1), count", "BUG ? -1 : at_token.value_or(-1), count")
+bug("ForkHashNoTtl", "... of a fork with another ttl", "ttl.value_or(absl::ZeroDuration()),", "BUG ? absl::Duration() : ttl.value_or(absl::ZeroDuration()),")
+bug("ForkHashNoPinned", "... of a fork that is pinned", "pinned.has_value() ? 1", "!BUG && pinned.has_value() ? 1")
+bug("AppendHashNoKind", "... of an append of another kind", "absl::HashOf(content.index(),", "absl::HashOf(BUG ? size_t{0} : content.index(),")
+bug("SessionEndDrifts", "a session's end moves when it is looked at", ".expire_time = record.expiry_wall,",
+    ".expire_time = BUG ? clock_.Date() + (record.expiry - clock_.Now()) : record.expiry_wall,")
 bug, drop = source("engine/sharing/session_seam.cc", "sharing_test:SessionSeamTest.*")
 bug("AnswerTokenizedAgain", "an answer is tokenized again with the next turn",
     "before.num_tokens() > 0 && rendered.starts_with(seen)", "!BUG && before.num_tokens() > 0 && rendered.starts_with(seen)")
@@ -1066,10 +1136,10 @@ bug("PrefixSeamIgnored", "what follows a prefix is tokenized by itself", "if (be
 bug, drop = source("engine/sharing/session_registry_pins.cc", "prefix_test:SessionPinsTest.*")
 bug("SessionUnpinnedInTurn", "a session that is closed in a turn is unpinned at once", "if (record.in_turn) return;  // the end",
     "if (!BUG && record.in_turn) return;  // the end")
-bug("SessionKeepsReserve", "a pinned session keeps what its turn did not use", "config_.ledger->Unpin(unused);",
-    "if (!BUG) config_.ledger->Unpin(unused);")
-bug("ForkKeepsReserve", "a fork that could not be pinned counts as pinned", "config_.ledger->Unpin(blocks);\n  }",
-    "if (!BUG) config_.ledger->Unpin(blocks);\n  }")
+bug("SessionKeepsReserve", "a pinned session keeps what its turn did not use", "config_.ledger->Unpin(record.tenant, unused);",
+    "if (!BUG) config_.ledger->Unpin(record.tenant, unused);")
+bug("ForkKeepsReserve", "a fork that could not be pinned counts as pinned", "config_.ledger->Unpin(record->tenant, blocks);\n  }",
+    "if (!BUG) config_.ledger->Unpin(record->tenant, blocks);\n  }")
 bug("ForksCountOnce", "forks are counted as if they were one", "blocks *= count;", "blocks *= BUG ? 1 : count;")
 bug, drop = source("engine/kv/block_manager_pins.cc", "kv_test:Pin*")
 bug("ForkOfOtherTokens", "a fork is pinned to tokens that are not its own", "if (!std::ranges::equal(content,", "if (!BUG && !std::ranges::equal(content,")

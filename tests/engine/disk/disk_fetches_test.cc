@@ -233,6 +233,27 @@ TEST_F(DiskFetchesTest, WhatTheFetchOfAnotherBringsIsReadOnce) {
   EXPECT_EQ(read, (std::vector<int64_t>{kAllTokens, 0, 12 * kBlockSize}));
 }
 
+TEST_F(DiskFetchesTest, SoManyFetchesAndNoMore) {
+  WriteToDisk(PromptOf(1));
+  const auto chain = ChainOf(*RequestFor(PromptOf(1)));
+  constexpr auto kMost = static_cast<int64_t>(DiskTier::kMostFetches);
+  const auto start = [&](int64_t id) {
+    return tier_->StartFetch({.id = id, .chain = chain, .begin = 0, .end = kPromptBlocks});
+  };
+  for (int64_t id = 1; id <= kMost; ++id) EXPECT_TRUE(start(id)) << id;
+  EXPECT_FALSE(start(kMost + 1));
+  ASSERT_TRUE(tier_->RunOne());
+  EXPECT_FALSE(start(kMost + 1)) << "the one that is read has not ended";
+  tier_->EndFetch(kMost);
+  EXPECT_TRUE(start(kMost + 1));
+  EXPECT_FALSE(start(kMost + 2));
+  for (int64_t id = 1; id <= kMost + 1; ++id) tier_->EndFetch(id);
+  RunUntilIdle();
+  EXPECT_TRUE(start(kMost + 3));
+  tier_->EndFetch(kMost + 3);
+  RunUntilIdle();
+}
+
 TEST_F(DiskFetchesTest, ATenantGetsNoMoreBlocksThanItMayHold) {
   WriteToDisk(PromptOf(1));
   const TenantCharges::Payer payer = blocks_->charges().Acquire("tenant");

@@ -35,6 +35,18 @@ TEST(TenantSharesTest, LeavingForAMomentForgetsNothing) {
   EXPECT_EQ(shares.served(shares.Enter("b")), 510);  // "b" entered at 10
 }
 
+TEST(TenantSharesTest, WhoComesWhenAllHaveLeftBeginsWhereTheLastOneEnded) {
+  TenantShares shares;
+  const auto first = shares.Enter("first");
+  const auto last = shares.Enter("last");
+  shares.Charge(first, 900);
+  shares.Charge(last, 500);
+  shares.Leave(first);
+  shares.Leave(last);
+  EXPECT_EQ(shares.served(shares.Enter("new")), 500);
+  EXPECT_EQ(shares.served(shares.Enter("last")), 500) << "as one that was always there";
+}
+
 TEST(TenantSharesTest, IdleTenantsAreBounded) {
   TenantShares shares;
   for (int i = 0; i < 10000; ++i) shares.Leave(shares.Enter(std::to_string(i)));

@@ -60,6 +60,12 @@ TEST(RequestDigestTest, DiffersInEveryField) {
   }
 }
 
+TEST(PrefixRecordTest, AllowedTenantsAreCountedAtTheEdge) {
+  EXPECT_TRUE(CheckAllowedTenants(std::vector<std::string>(256, "t")).ok());
+  EXPECT_EQ(CheckAllowedTenants(std::vector<std::string>(257, "t")).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(RequestDigestTest, IsThatOfTheSameFieldsForEver) {
   EXPECT_EQ(absl::BytesToHexString(RequestDigest(Params())),
             "32a835682520eff2bfa9ff39ecb941f91fc73d112a15ade434381b8f940fdae816");
