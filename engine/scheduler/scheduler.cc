@@ -37,6 +37,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
     : config_(config),
       blocks_(blocks),
       has_windows_(blocks.num_kv_groups() > 1),
+      num_blocks_(blocks.stats().num_total),
       waiting_(std::make_unique<Waiting>(shares_, config.stalled_stream_timeout)),
       flights_(std::make_unique<Flights>(*waiting_, blocks, config.least_followed_blocks)),
       cache_epoch_(config.cache_epoch),
@@ -71,6 +72,8 @@ std::shared_ptr<Scheduler::Group> Scheduler::NewGroup(const std::shared_ptr<Requ
   group->tenant = shares_.Enter(params.sched.tenant, params.limits.share);
   group->payer = blocks_.charges().Acquire(params.sched.tenant);
   group->max_blocks = params.limits.max_blocks;
+  const auto tenant = static_cast<size_t>(group->tenant);
+  if (tenant >= bars_.size()) bars_.resize(tenant + 1);
   group->sink = request->sink.get();
   return group;
 }
@@ -87,7 +90,7 @@ void Scheduler::Add(Sequence sequence) {
   next_order_ += n;
   waiting_->Add(state);
   flights_->Add(state);
-  no_start_until_ = 0;
+  ++num_openings_;
 }
 
 int64_t Scheduler::NumUncached(const Request& request) {
@@ -121,7 +124,7 @@ void Scheduler::AddResumed(std::vector<Sequence> samples) {
     waiting_->Add(state);
   }
   next_order_ += static_cast<uint64_t>(request->params.sampling.num_samples());
-  no_start_until_ = 0;
+  ++num_openings_;
 }
 
 Scheduler::State& Scheduler::NewState(Sequence sequence, std::shared_ptr<Group> group,
@@ -185,7 +188,7 @@ void Scheduler::Reconsider(SequenceId id, absl::Time now) {
     dropped_.push_back(End(state, FinishReason::kAbort, EndCause::kCancelled));
   } else if (waiting_->IsStalled(state) && SinkCanTake(state, state.num_samples(), now)) {
     waiting_->Resume(state);
-    no_start_until_ = 0;
+    ++num_openings_;
   }
 }
 
@@ -202,7 +205,7 @@ inline EndCause Scheduler::CauseOf(State& state, absl::Time now) {
 }
 
 void Scheduler::DropEnded(absl::Time now) {
-  any_prefill_ = any_stalled_prefill_ = false;
+  any_prefill_ = any_stalled_prefill_ = any_to_open_ = false;
   for (size_t i = running_.size(); i-- > 0;) {  // backwards, because End() removes the element
     if (i >= 12) running_[i - 12]->Prefetch();
     if (i >= 6) __builtin_prefetch(running_[i - 6]->sequence.get(), 1);
@@ -210,9 +213,11 @@ void Scheduler::DropEnded(absl::Time now) {
     const EndCause cause = CauseOf(state, now);
     if (cause != EndCause::kFinished) {
       dropped_.push_back(End(state, FinishReason::kAbort, cause));
-    } else if (!state.IsDecode() && !state.AwaitsToken() && !IsToOpen(state) &&
-               !state.runs_beams()) {
-      (state.stalled() ? any_stalled_prefill_ : any_prefill_) = true;
+    } else if (!state.IsDecode() && !state.AwaitsToken() && !state.runs_beams()) {
+      bool& any = IsToOpen(state)   ? any_to_open_
+                  : state.stalled() ? any_stalled_prefill_
+                                    : any_prefill_;
+      any = true;
     }
   }
   while (State* state = waiting_->Due(now)) {
@@ -245,6 +250,7 @@ FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause caus
     waiting_->Remove(state);
   }
   flights_->End(state);
+  if (claimant_ == &state) claimant_ = nullptr;
   state.phase = State::Phase::kEnded;
   state.sequence->finish_reason = reason;
   for (const std::shared_ptr<Sequence>& beam : state.beams) beam->finish_reason = reason;
@@ -257,13 +263,13 @@ FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause caus
   const auto it = states_.find(id);
   ended_.push_back(std::move(it->second));
   states_.erase(it);
-  no_start_until_ = 0;
+  ++num_openings_;
   return finished;
 }
 
 void Scheduler::Unpin(PinId pin) {
   blocks_.Unpin(pin);
-  no_start_until_ = 0;
+  ++num_openings_;
 }
 
 void Scheduler::Recycle(StepPlan plan) {

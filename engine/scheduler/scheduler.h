@@ -245,8 +245,10 @@ class Scheduler {
   struct Group;     // shared by the samples of one request
   struct State;     // one sequence
   struct InFlight;  // one step
-  class Waiting;    // sequences that do not run
-  class Flights;    // which of them wait for tokens that others compute
+  struct Bar;       // what bars the starts of one tenant
+  struct TenantBudget;
+  class Waiting;  // sequences that do not run
+  class Flights;  // which of them wait for tokens that others compute
 
   // Ending sequences.
   void DropEnded(absl::Time now);
@@ -267,11 +269,16 @@ class Scheduler {
   // Planning a step.
   struct Budget;
   bool IsToOpen(const State& state) const;  // true: a forked continuation without its blocks
+  void OrderDecodes();
   void PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan);
   void PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan);
   void StartWaiting(absl::Time now, Budget& budget, StepPlan& plan);
   int32_t ChunkLimit(const State& state, const Budget& budget) const;
   bool TryPlanPrefill(State& state, absl::Time now, Budget& budget, StepPlan& plan);
+  // Divides what is left of a step between the tenants whose prompts run or may start.
+  void DivideBudget(const Budget& budget);
+  void Divide(int32_t Budget::*what, int32_t left);
+  TenantBudget& BudgetOf(TenantShares::TenantId tenant, int32_t priority);
   int32_t MostDrafts(const Budget& budget) const;  // tokens of all drafts of a step
   // Drafts at most `most` tokens for a decode that has its blocks, takes blocks for them and
   // appends them to plan.drafts. Returns their number.
@@ -299,6 +306,22 @@ class Scheduler {
   bool MakeRoomForBeams(State& state, int64_t end);
   State* PickVictim(const State& served) const;
   State* PickStalled() const;
+  // Returns the oldest running sequence that is not stalled; null if there is none.
+  const State* Oldest() const;
+  BlockManager::Exclusive ExclusiveOf(const State& state) const;
+  // Returns what a tenant holds as a multiple of its part: above 1, it is beyond its part.
+  double BlockLevel(const Group& group) const;
+  double PlaceLevel(const Group& group) const;
+  // True if the tenant holds no more than its part once the sequence has started.
+  bool FitsPart(const State& state) const;
+  // The running sequence lacks blocks, so its tenant starts none in this step.
+  void NoteLack(const State& state);
+  // Starts claimant_, if it may start and what it lacks can be taken from tenants beyond their
+  // parts. Returns it if it has started, else null.
+  State* StartClaimant(absl::Time now);
+  // Fills victims_ with the sequences to preempt so that `state` gets what it lacks: places, or
+  // blocks. Returns false if they would not do.
+  bool PickVictimsOf(const State& state, bool of_places, int64_t lacking);
   void Preempt(State& victim);
   bool TenantHasPlaces(const State& state) const;
   bool IsOverQuota(const State& state) const;
@@ -312,8 +335,13 @@ class Scheduler {
   State* ShortestTogether(State& first, absl::Time now);
   void FindTogether(const State& first);
   int64_t NumUncached(State& state);
-  bool TryStart(State& state, absl::Time now);
-  bool StartBlocks(State& state, BlockManager::StartResult* start);
+  bool IsBarred(const State& state) const;
+  bool IsTurnOfOldest() const { return starts_to_oldest_ <= 1 && !oldest_passed_; }
+  // `claims`: it may take blocks and places of tenants beyond their parts.
+  bool TryStart(State& state, absl::Time now, bool claims = false);
+  int64_t NumBlocksOf(const State& state) const;  // those that it has when it has started
+  // If it returns false, sets `lacking` to the number of blocks that are missing.
+  bool StartBlocks(State& state, bool claims, BlockManager::StartResult* start, int64_t* lacking);
   void MakeBeams(State& state);
   void ForkBeams(State& state);
   void ReleaseBeams(State& state, const CacheUseEnd& end);
@@ -346,6 +374,7 @@ class Scheduler {
   const SchedulerConfig config_;
   BlockManager& blocks_;    // not owned
   const bool has_windows_;  // some layers see a part of the context
+  const int64_t num_blocks_;
   TenantShares shares_;
   const base::RecordAllocator<Sequence> records_;  // of sequences, states and groups
   std::unordered_map<SequenceId, std::shared_ptr<State>> states_;  // waiting and running ones
@@ -361,24 +390,33 @@ class Scheduler {
   std::vector<State*> full_;                      // those with a block that is full since this step
   std::vector<BlockManager::Computed> computed_;  // scratch of CommitFull
   std::vector<State*> together_;  // candidates in the order of their turns; the shortest starts
+  std::vector<State*> passed_;    // those that others of this step may pass, and which are counted
+  std::vector<State*> victims_;
+  std::vector<State*> beyond_;         // scratch of OrderDecodes
+  std::vector<State*> heads_;          // scratch of DivideBudget, like the next one
+  std::vector<TenantBudget> budgets_;  // by tenant, while prompts are planned
+  std::vector<Bar> bars_;              // by tenant
+  // A new sequence of a tenant below its part that lacked blocks or places in the step before.
+  State* claimant_ = nullptr;
+  State* claimed_ = nullptr;  // the claimant that has started in this step
   uint64_t next_order_ = 0;
   uint64_t cache_epoch_;  // part of every root key
   TenantShares::TenantId charged_ = -1;
-  int64_t charge_ = 0;              // of charged_, not flushed yet
-  int64_t step_ = 0;                // the step planned last
-  int64_t num_schedules_ = 0;       // number of calls of Schedule
-  int32_t num_places_ = 0;          // places of max_num_seqs that running sequences take
-  int32_t starts_to_oldest_ = 0;    // starts until the oldest sequence has its turn
-  int32_t num_sampled_ = 0;         // tokens that the step being planned will draw
-  bool blocks_waited_for_ = false;  // the step lacked blocks for a running sequence
+  int64_t charge_ = 0;                // of charged_, not flushed yet
+  int64_t step_ = 0;                  // the step planned last
+  int64_t num_schedules_ = 0;         // number of calls of Schedule
+  int32_t num_places_ = 0;            // places of max_num_seqs that running sequences take
+  int32_t starts_to_oldest_ = 0;      // starts until the oldest sequence has its turn
+  int32_t num_sampled_ = 0;           // tokens that the step being planned will draw
+  bool lacks_blocks_ = false;         // the step lacked blocks for a running sequence
+  bool oldest_lacks_blocks_ = false;  // it was the oldest
+  bool oldest_passed_ = false;  // the turn of the oldest sequence had come, but it did not start
   // Whether, when the step began, a running sequence had tokens to compute other than a decode; by
   // whether its sink was full. DropEnded sets them, so that no other loop over all sequences does.
   bool any_prefill_ = false;
   bool any_stalled_prefill_ = false;
-  // The next sequence in turn did not fit when BlockManager::room() was no_start_below_. While
-  // num_schedules_ is less than no_start_until_, a start is tried again only if there is more room.
-  int64_t no_start_below_ = 0;
-  int64_t no_start_until_ = 0;
+  bool any_to_open_ = false;  // a continuation has yet to take its blocks
+  int64_t num_openings_ = 0;  // events after which a start that failed may be tried again
   SchedulerStats stats_;
 };
 

@@ -30,7 +30,7 @@ void Scheduler::PlanBeams(State& state, int32_t most_tokens, Budget& budget, Ste
       std::clamp<int64_t>(std::min(most_tokens, kTokensToCatchUp) / width, 1, left));
   if (WaitsForQuota(state, begin + chunk)) return;
   if (!MakeRoomForBeams(state, begin + chunk)) {
-    blocks_waited_for_ = true;
+    NoteLack(state);
     return;
   }
   const bool draws = chunk == left;

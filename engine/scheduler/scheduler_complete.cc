@@ -190,7 +190,7 @@ void Scheduler::Commit(State& state, const Sequence& sequence) {
     blocks_.TryPin(state.pins, state.group->root_key, sequence.tokens, state.group->payer);
   }
   if ((state.leads || state.num_followers > 0) && flights_->NoteComputed(state)) {
-    no_start_until_ = 0;
+    ++num_openings_;
   }
 }
 

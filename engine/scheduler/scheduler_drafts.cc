@@ -17,7 +17,7 @@ constexpr int32_t kMostMisses = 4;
 }  // namespace
 
 int32_t Scheduler::MostDrafts(const Budget& budget) const {
-  if (config_.max_draft_tokens == 0 || any_prefill_) return 0;
+  if (config_.max_draft_tokens == 0 || any_prefill_ || claimed_ != nullptr) return 0;
   // Each sequence may need a token besides the drafts. One more token is left for a start, which
   // many drafts could otherwise hold up for ever.
   int32_t num_running = 0;

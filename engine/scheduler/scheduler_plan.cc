@@ -12,13 +12,6 @@
 #include "engine/scheduler/waiting.h"
 
 namespace quire::engine {
-namespace {
-
-// When other sequences are planned before the oldest, 1 / kOldestShare of a step's prefill tokens
-// is kept for the oldest.
-constexpr int32_t kOldestShare = 8;
-
-}  // namespace
 
 StepPlan Scheduler::Schedule(absl::Time now) {
   QUIRE_CHECK(static_cast<int32_t>(in_flight_.size()) <= config_.pipeline_depth)
@@ -38,23 +31,28 @@ StepPlan Scheduler::Schedule(absl::Time now) {
   in_flight_.back().step = plan.step;
   ++num_schedules_;
   num_sampled_ = 0;
-  blocks_waited_for_ = false;
+  lacks_blocks_ = oldest_lacks_blocks_ = oldest_passed_ = false;
 
   DropEnded(now);
   waiting_->Rise(now);
   ForgetEnded();
   blocks_.BeginStep(plan.step, now);
+  claimed_ = StartClaimant(now);
   Budget budget{.tokens = config_.max_num_batched_tokens, .logit_rows = config_.max_logit_rows};
   PlanDecodes(now, budget, plan);
   FlushCharge();
   if (!plan.empty() && config_.prefill_limit) {
     const auto num_decodes = static_cast<int32_t>(plan.entries.size());
     const auto num_drafts = static_cast<int32_t>(plan.drafts.size());
+    const int32_t least = claimed_ == nullptr ? 1 : 2;  // also beside the oldest
     budget.tokens =
-        std::min(budget.tokens, std::max(1, config_.prefill_limit(num_decodes) - num_drafts));
+        std::min(budget.tokens, std::max(least, config_.prefill_limit(num_decodes) - num_drafts));
   }
   PlanPrefills(now, budget, plan);
+  QUIRE_CHECK(claimed_ == nullptr || claimed_->last_step == plan.step)
+      << "sequence " << claimed_->sequence->id << " has started in vain";
   StartWaiting(now, budget, plan);
+  waiting_->RestoreAside();
   blocks_.EndStep(!plan.empty(), &plan.copies, &plan.shifts);
 
   if (plan.empty()) {
@@ -69,7 +67,7 @@ StepPlan Scheduler::Schedule(absl::Time now) {
 }
 
 void Scheduler::NoteStalled(State& state, absl::Time now) {
-  if (!state.stalled()) no_start_until_ = 0;  // a start may preempt the sequence
+  if (!state.stalled()) ++num_openings_;  // a start may preempt the sequence
   state.stalled_since = std::min(state.stalled_since, now);
 }
 
@@ -78,18 +76,38 @@ bool Scheduler::IsToOpen(const State& state) const {
          !blocks_.Covers(state.sequence->id, state.num_tokens());
 }
 
+// Fills scratch_ with the running sequences, oldest first. Where blocks may not do for all, those
+// of tenants within their parts come before the others but the oldest, because what is planned
+// makes way for nobody.
+void Scheduler::OrderDecodes() {
+  const bool may_do = !any_to_open_ && blocks_.num_available() >= std::ssize(running_);
+  if (shares_.num_active() <= 1 || may_do) {
+    scratch_ = running_;
+    return;
+  }
+  scratch_.clear();
+  beyond_.clear();
+  const State* const oldest = Oldest();
+  for (State* state : running_) {
+    const bool is_beyond = state != oldest && BlockLevel(*state->group) > kPart;
+    (is_beyond ? beyond_ : scratch_).push_back(state);
+  }
+  scratch_.insert(scratch_.end(), beyond_.begin(), beyond_.end());
+}
+
 void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   // One token is kept for prefills. Otherwise many decodes could hold up the prefills for ever.
-  const int32_t kept = any_prefill_ ? 1 : 0;
-  scratch_ = running_;
+  const int32_t kept = (any_prefill_ ? 1 : 0) + (claimed_ == nullptr ? 0 : 1);
+  OrderDecodes();
   int32_t drafts = MostDrafts(budget);
   for (size_t i = 0; i < scratch_.size(); ++i) {
     State* state = scratch_[i];
     PrefetchAhead(i, scratch_.size(), /*completes=*/false,
                   [this](size_t k) { return scratch_[k]; });
     if (budget.tokens <= kept) return;
-    // An older sequence may have preempted this one in this loop.
+    // Another sequence may have preempted this one in this loop.
     if (state->phase != State::Phase::kRunning || state->AwaitsToken()) continue;
+    if (state == claimed_) continue;  // is planned among the prefills
     if (state->runs_beams()) {
       const int32_t before = budget.tokens;
       PlanBeams(*state, budget.tokens - kept, budget, plan);
@@ -106,7 +124,7 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
     const int64_t end = opens ? state->num_tokens() : state->num_planned + 1;
     if (!SinkCanTake(*state, 1, now) || WaitsForQuota(*state, end)) continue;
     if (!HasRoom(*state, end) && !MakeRoom(*state, end)) {
-      blocks_waited_for_ = true;
+      NoteLack(*state);
       continue;
     }
     const bool may_draft = !opens && config_.max_draft_tokens > 0;
@@ -116,75 +134,6 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
     budget.tokens -= 1 + num_drafts;
     budget.logit_rows -= num_drafts;
   }
-}
-
-int32_t Scheduler::ChunkLimit(const State& state, const Budget& budget) const {
-  int64_t limit = std::min<int64_t>(budget.tokens, state.num_tokens() - state.num_planned);
-  if (const int64_t rows = state.NumRows(limit); rows > budget.logit_rows) {
-    limit -= rows - budget.logit_rows;
-  }
-  if (const CacheWindow& window = state.window(); window.on()) {
-    limit = std::min(limit, window.NextShift(state.num_planned) - state.num_planned);
-  }
-  return static_cast<int32_t>(limit);
-}
-
-void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
-  if (!any_prefill_ && !any_stalled_prefill_) return;
-  scratch_.clear();
-  State* oldest = nullptr;  // the oldest running sequence that is not stalled
-  for (State* state : running_) {
-    if (oldest == nullptr && !state->stalled()) oldest = state;
-    if (state->IsDecode() || state->AwaitsToken() || IsToOpen(*state)) continue;
-    if (state->runs_beams()) continue;
-    if (state->last_step == plan.step) continue;  // its continuation was opened in this step
-    scratch_.push_back(state);
-  }
-  if (scratch_.empty()) return;
-  std::ranges::sort(scratch_, {}, [](const State* s) { return std::pair(-s->priority, s->order); });
-  // The oldest sequence is planned whatever the priorities of the others, so a share of the budget
-  // is kept for it. It also gets what the sequences before it do not use.
-  const bool keep = std::ranges::find(scratch_, oldest) != scratch_.end();
-  Budget kept{.tokens = keep ? std::max(1, budget.tokens / kOldestShare) : 0,
-              .logit_rows = keep ? std::max(1, budget.logit_rows / kOldestShare) : 0};
-  budget.tokens -= kept.tokens;
-  budget.logit_rows -= kept.logit_rows;
-  for (State* state : scratch_) {
-    if (state == oldest) {
-      budget.tokens += kept.tokens;
-      budget.logit_rows += kept.logit_rows;
-    }
-    // An earlier sequence may have preempted this one in this loop.
-    if (state->phase == State::Phase::kRunning) TryPlanPrefill(*state, now, budget, plan);
-  }
-}
-
-bool Scheduler::TryPlanPrefill(State& state, absl::Time now, Budget& budget, StepPlan& plan) {
-  const int32_t chunk = ChunkLimit(state, budget);
-  if (chunk <= 0) return false;
-  const bool ends = state.num_planned + chunk == state.num_tokens();
-  const int32_t rows = state.NumRows(chunk);
-  if (ends || rows > 0) {
-    if (!SinkCanTake(state, ends ? state.num_samples() : 1, now)) {
-      flights_->Stop(state);
-      return false;
-    }
-  }
-  if (!state.window().on()) {
-    // The sequence took all its blocks when it started, or when its continuation opened.
-    QUIRE_CHECK(blocks_.TryGrow(state.sequence->id, state.num_planned + chunk))
-        << "sequence " << state.sequence->id;
-  } else if (WaitsForQuota(state, state.num_planned + chunk)) {
-    return false;
-  } else if (!MakeRoom(state, state.num_planned + chunk)) {
-    blocks_waited_for_ = true;
-    return false;
-  }
-  PlanChunk(state, chunk, 0, plan);
-  FlushCharge();
-  budget.tokens -= chunk;
-  budget.logit_rows -= rows;
-  return true;
 }
 
 void Scheduler::PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, StepPlan& plan) {
@@ -272,35 +221,6 @@ bool Scheduler::MakeRoom(State& state, int64_t end) {
     state.room_seals = blocks_.num_seals();
   }
   return true;
-}
-
-// Returns the sequence to preempt; null when there is none. Prefers stalled sequences, then those
-// with the fewest tokens to compute again. Sequences that would free no block come last.
-Scheduler::State* Scheduler::PickVictim(const State& served) const {
-  State* best = nullptr;
-  std::tuple<bool, bool, int64_t> best_cost;
-  for (size_t i = running_.size(); i-- > 0;) {  // backwards: among equals the youngest
-    State* state = running_[i];
-    if (state == &served || state->last_step == step_ + 1) continue;
-    if (!state->stalled() && !served.older_than(*state)) continue;
-    if (state->runs_beams() && state->in_flight > 0) continue;
-    BlockManager::Exclusive own = blocks_.ExclusiveOf(state->sequence->id);
-    for (size_t k = 1; state->runs_beams() && k < state->beam_ids.size(); ++k) {
-      const BlockManager::Exclusive more = blocks_.ExclusiveOf(state->beam_ids[k]);
-      own.num_blocks += more.num_blocks;
-      own.num_tokens += more.num_tokens;
-    }
-    // Tokens that a shift removed from the cache must be computed again, too.
-    const int64_t lost = config_.victim == VictimChoice::kYoungest
-                             ? -static_cast<int64_t>(state->order)
-                             : own.num_tokens + state->num_shifts * state->window().drop;
-    const std::tuple cost(own.num_blocks == 0, !state->stalled(), lost);
-    if (best == nullptr || cost < best_cost) {
-      best = state;
-      best_cost = cost;
-    }
-  }
-  return best;
 }
 
 void Scheduler::Preempt(State& victim) {

@@ -21,20 +21,53 @@ constexpr int64_t kSchedulesToRetryStart = 8;
 // FindTogether looks at only this many of a tenant's sequences: those that are first in turn.
 constexpr size_t kMostCompared = 16;
 
+// A step passes at most so many sequences and tenants that may not start.
+constexpr size_t kMostAside = 16;
+
 }  // namespace
 
 void Scheduler::StartWaiting(absl::Time now, Budget& budget, StepPlan& plan) {
-  if (blocks_waited_for_) return;
-  while (budget.tokens > 0) {
+  if (oldest_lacks_blocks_) return;
+  passed_.clear();
+  oldest_passed_ = waiting_->OldestIsAside();
+  bool room_is_short = lacks_blocks_;
+  for (size_t num_aside = 0; budget.tokens > 0 && num_aside < kMostAside;) {
     State* state = PickNext(now);
-    if (state == nullptr || (state->first_row() && budget.logit_rows == 0)) return;
-    if (!TryStart(*state, now)) {
-      if (!state->started && waiting_->IsHeld(state->group->tenant)) continue;
-      return;
+    if (state == nullptr) return;
+    const TenantShares::TenantId tenant = state->group->tenant;
+    if (state->first_row() && budget.logit_rows == 0) {
+      oldest_passed_ = oldest_passed_ || IsTurnOfOldest();
+      ++num_aside;
+      if (state->times_passed >= kMostPasses) {
+        waiting_->SetAside(tenant);
+      } else {
+        waiting_->SetAside(*state);
+        passed_.push_back(state);
+      }
+      continue;
+    }
+    const bool is_barred = room_is_short && !FitsPart(*state);
+    if (is_barred || !TryStart(*state, now)) {
+      if (!state->started && waiting_->IsHeld(tenant)) continue;
+      // What a tenant within its part lacks, or the only sequence of one, must come at last.
+      if (!is_barred && (FitsPart(*state) || shares_.num_places(tenant) == 0)) {
+        if (state->times_passed >= kMostPasses) return;
+        passed_.push_back(state);
+      }
+      room_is_short = true;
+      oldest_passed_ = oldest_passed_ || IsTurnOfOldest();
+      ++num_aside;
+      waiting_->SetAside(tenant);
+      continue;
     }
     for (State* passed : together_) {
       if (passed == state) break;
       ++passed->times_passed;
+    }
+    for (State* passed : passed_) {
+      const bool same_tenant = passed->group->tenant == tenant;
+      // Where rows are lacking, other tenants pass in their own turns.
+      if (same_tenant == (passed->turn == State::Turn::kAside)) ++passed->times_passed;
     }
     QUIRE_CHECK(TryPlanPrefill(*state, now, budget, plan))
         << "sequence " << state->sequence->id << " has started in vain";
@@ -55,11 +88,15 @@ Scheduler::State* Scheduler::PickNext(absl::Time now) {
     together_.clear();
     State* const first = FirstInTurn(now);
     if (first == nullptr) return nullptr;
-    const bool by_age = first->started || starts_to_oldest_ <= 1;
+    const bool by_age = first->started || IsTurnOfOldest();
     State* const next = by_age ? first : ShortestTogether(*first, now);
     if (next != first && flights_->TryFollow(*next)) continue;
     State* const load = flights_->WaitingLoad(*next);
     if (load == nullptr || !TenantHasPlaces(*load)) return next;
+    if (waiting_->IsAside(load->group->tenant)) {  // the load lacks room, and `next` waits for it
+      waiting_->SetAside(next->group->tenant);
+      continue;
+    }
     together_.clear();  // `next` gives its turn away, so the load passes nobody
     return load;
   }
@@ -112,12 +149,15 @@ int64_t Scheduler::NumUncached(State& state) {
 }
 
 // Returns the first sequence in turn that may start: its sink has room, there is none that it
-// should follow and, if it is new, its tenant has places. Returns null when there is none, or when
-// the next sequence in turn is still in a step in flight.
+// should follow and, if it is new, its tenant has places. Returns null when there is none.
 Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
-  while (State* next = waiting_->Next(/*by_age=*/starts_to_oldest_ <= 1)) {
+  while (State* next = waiting_->Next(/*by_age=*/IsTurnOfOldest())) {
     // The sequence was preempted in a step in flight. It must wait until that step has completed.
-    if (next->in_flight > 0) return nullptr;
+    if (next->in_flight > 0) {
+      oldest_passed_ = oldest_passed_ || IsTurnOfOldest();
+      waiting_->SetAside(next->group->tenant);
+      continue;
+    }
     if (!next->started && !TenantHasPlaces(*next)) {
       waiting_->Hold(next->group->tenant);
       continue;
@@ -131,12 +171,39 @@ Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
   return nullptr;
 }
 
-bool Scheduler::TryStart(State& state, absl::Time now) {
-  if (num_schedules_ < no_start_until_ && blocks_.room() <= no_start_below_) return false;
+bool Scheduler::IsBarred(const State& state) const {
+  const Bar& bar = bars_[static_cast<size_t>(state.group->tenant)];
+  return bar.num_openings == num_openings_ && num_schedules_ < bar.until &&
+         blocks_.room() <= bar.below;
+}
+
+Scheduler::State* Scheduler::StartClaimant(absl::Time now) {
+  State* const state = std::exchange(claimant_, nullptr);
+  if (state == nullptr || state->turn != State::Turn::kIn || !TenantHasPlaces(*state) ||
+      !SinkCanTake(*state, state->num_samples(), now) || flights_->TryFollow(*state)) {
+    return nullptr;
+  }
   BlockManager::StartResult start;
+  int64_t lacking = 0;
+  if (num_places_ + state->num_samples() <= config_.max_num_seqs &&
+      StartBlocks(*state, /*claims=*/false, &start, &lacking)) {
+    blocks_.Release(state->sequence->id);
+    return nullptr;  // it lacks nothing any more, and starts in its turn
+  }
+  if (TryStart(*state, now, /*claims=*/true)) return state;
+  if (blocks_.AnyQuarantined()) claimant_ = state;  // the victims' blocks will come
+  return nullptr;
+}
+
+bool Scheduler::TryStart(State& state, absl::Time now, bool claims) {
+  if (!claims && IsBarred(state)) return false;
+  BlockManager::StartResult start;
+  bool any_victims = false;
   while (true) {
-    const bool has_place = num_places_ + state.num_samples() <= config_.max_num_seqs;
-    if (has_place && StartBlocks(state, &start)) {
+    const int32_t places = num_places_ + state.num_samples() - config_.max_num_seqs;
+    const bool has_place = places <= 0;
+    int64_t lacking = places;
+    if (has_place && StartBlocks(state, claims, &start, &lacking)) {
       if (!IsOverQuota(state)) break;
       blocks_.Release(state.sequence->id);
       waiting_->Hold(state.group->tenant);
@@ -144,14 +211,34 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
     }
     // Preempts a stalled sequence. But if only blocks are lacking, and released blocks will become
     // available when the step in flight completes, no sequence is preempted.
-    State* stalled = has_place && blocks_.AnyQuarantined() ? nullptr : PickStalled();
-    if (stalled == nullptr) {
-      no_start_until_ = num_schedules_ + kSchedulesToRetryStart;
-      no_start_below_ = blocks_.room();
+    const bool waits = has_place && blocks_.AnyQuarantined();
+    State* victim = waits ? nullptr : PickStalled();
+    if (victim == nullptr && claims && !waits) {
+      if (!std::exchange(any_victims, true) && !PickVictimsOf(state, !has_place, lacking)) {
+        victims_.clear();
+      }
+      if (!victims_.empty()) {
+        victim = victims_.back();
+        victims_.pop_back();
+        victim->known_at_claim = victim->num_known;
+      }
+    }
+    if (victim == nullptr) {
+      bars_[static_cast<size_t>(state.group->tenant)] = {
+          .below = blocks_.room(),
+          .until = num_schedules_ + kSchedulesToRetryStart,
+          .num_openings = num_openings_};
+      const bool is_below = has_place ? BlockLevel(*state.group) < 1 : PlaceLevel(*state.group) < 1;
+      if (!claims && !state.started && claimant_ == nullptr && shares_.num_active() > 1 &&
+          is_below) {
+        claimant_ = &state;
+      }
       return false;
     }
-    Preempt(*stalled);
+    Preempt(*victim);
   }
+  if (claimant_ == &state) claimant_ = nullptr;
+  const bool counts = !state.started || waiting_->CompetesWithOthers();
   waiting_->Remove(state);
   InsertRunning(state);
 
@@ -173,9 +260,10 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   state.num_planned = num_cached;
   state.num_shifts = 0;
   state.num_known = std::max(state.num_known, num_cached);
-  if (!state.started) {
-    sequence.first_scheduled = now;
-    starts_to_oldest_ = starts_to_oldest_ <= 1 ? config_.starts_per_oldest : starts_to_oldest_ - 1;
+  if (!state.started) sequence.first_scheduled = now;
+  if (counts) {
+    const bool was_turn = IsTurnOfOldest() && !claims;
+    starts_to_oldest_ = was_turn ? config_.starts_per_oldest : std::max(1, starts_to_oldest_ - 1);
   }
   state.started = true;
   flights_->Start(state);
@@ -189,9 +277,18 @@ Scheduler::State* Scheduler::PickStalled() const {
   return nullptr;
 }
 
+int64_t Scheduler::NumBlocksOf(const State& state) const {
+  int64_t num_tokens = state.num_tokens();
+  if (const CacheWindow& window = state.window(); window.on()) {
+    num_tokens = std::min(num_tokens, static_cast<int64_t>(window.capacity()));
+  }
+  return blocks_.NumBlocksFor(num_tokens) + BlocksToRejoin(state);
+}
+
 // Starts the sequence in the cache and takes all blocks of its context up to its first shift.
 // Returns false if too few blocks would then be available for running sequences.
-bool Scheduler::StartBlocks(State& state, BlockManager::StartResult* start) {
+bool Scheduler::StartBlocks(State& state, bool claims, BlockManager::StartResult* start,
+                            int64_t* lacking) {
   const CacheParams& cache = state.request().params.cache;
   const CacheAccess access{.read = !cache.bypass_read && state.first_row() != 0,
                            .write = !cache.bypass_write && state.beams.empty(),
@@ -210,11 +307,12 @@ bool Scheduler::StartBlocks(State& state, BlockManager::StartResult* start) {
   if (const int64_t end = state.first_row().value_or(lookup.size()) + 1; end < std::ssize(lookup)) {
     lookup = lookup.first(static_cast<size_t>(end));
   }
-  // A sequence that runs alone may fill the cache to the last block.
+  // A sequence that runs alone may fill the cache to the last block. One that claims blocks leaves
+  // room for its own tokens alone.
   const bool alone = running_.empty();
+  const int64_t num_growing = claims ? 1 : std::ssize(running_);
   const int64_t spare =
-      BlocksToRejoin(state) +
-      (alone ? 0 : 1 + config_.headroom_blocks * static_cast<int64_t>(running_.size()));
+      BlocksToRejoin(state) + (alone ? 0 : 1 + config_.headroom_blocks * num_growing);
   for (const bool allow_copy : {true, false}) {
     *start = blocks_.StartSequence(id, state.group->root_key, lookup, access, allow_copy,
                                    state.group->on);
@@ -222,6 +320,7 @@ bool Scheduler::StartBlocks(State& state, BlockManager::StartResult* start) {
       QUIRE_CHECK(blocks_.TryGrow(id, num_tokens));
       return true;
     }
+    *lacking = blocks_.NumBlocksToGrow(id, num_tokens) + spare - blocks_.num_available();
     blocks_.Release(id);
     // The source of the copy may be the very block that is lacking. So the start is tried again
     // without a copy.

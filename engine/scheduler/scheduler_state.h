@@ -34,6 +34,10 @@ struct alignas(64) Scheduler::Group {
   std::string root_key;      // key of a root of the prefix cache
 };
 
+// A sequence makes way for the starts of other tenants at most once until it has made so many
+// tokens.
+inline constexpr int64_t kTokensBetweenClaims = 64;
+
 // The record of one sequence. In the comments on members, "it" is this sequence.
 struct alignas(64) Scheduler::State {
   enum class Phase : uint8_t { kWaiting, kRunning, kEnded };
@@ -48,7 +52,7 @@ struct alignas(64) Scheduler::State {
   SequenceId id = 0;                                  // the sequence's
   Phase phase = Phase::kWaiting;
   // True once the sequence has run or was forked. A started sequence that waits again is in turn
-  // before all sequences that have not started.
+  // before all of its tenant's that have not started.
   bool started = false;
   bool forked = false;   // it stands for one sample, not for n
   bool is_void = false;  // a row of its logits was no probability distribution
@@ -85,7 +89,9 @@ struct alignas(64) Scheduler::State {
   //
   // The priority of the request, raised while the sequence waits for its first start; see Waiting.
   int32_t priority = 0;
-  int32_t times_passed = 0;     // times that a shorter sequence started before it out of turn
+  int32_t times_passed = 0;  // times that another sequence started before it out of turn
+  // num_known when it last made way for the start of another tenant's sequence.
+  int64_t known_at_claim = -kTokensBetweenClaims;
   int64_t num_uncached = 0;     // number of its uncached tokens when last counted
   int64_t num_uncached_in = 0;  // the call of Schedule that counted num_uncached; 0: none
   PromptLookup lookup;          // empty until it first drafts
@@ -110,7 +116,7 @@ struct alignas(64) Scheduler::State {
   int64_t num_joint = 0;  // after a preemption, the leading tokens that all beams have in common
 
   // Used by Waiting.
-  enum class Turn : uint8_t { kIn, kStalled, kFollows };
+  enum class Turn : uint8_t { kIn, kStalled, kFollows, kAside };
   Turn turn = Turn::kIn;
   absl::Time due_at;
   absl::Time rises_at;  // when its priority rises next
@@ -205,6 +211,28 @@ struct Scheduler::InFlight {
 struct Scheduler::Budget {
   int32_t tokens = 0;
   int32_t logit_rows = 0;  // of prompts, continuations and drafts
+};
+
+// A tenant whose level is above this one is beyond its part. Levels are quotients, so they may
+// differ by their rounding.
+inline constexpr double kPart = 1.0 + 1e-9;
+
+// A part of a step's budget that is kept for the prompts of one tenant.
+struct Scheduler::TenantBudget {
+  TenantShares::TenantId tenant = -1;
+  int32_t priority = 0;
+  int32_t num_prompts = 0;  // that run and are not planned yet; 0: the first is to start
+  Budget wanted;
+  Budget kept;
+};
+
+// The tenant's next sequence in turn did not fit when BlockManager::room() was `below`. It is tried
+// again if there is more room, after num_schedules_ has come to `until`, or when num_openings_ has
+// grown.
+struct Scheduler::Bar {
+  int64_t below = 0;
+  int64_t until = 0;
+  int64_t num_openings = 0;
 };
 
 // These functions are asked about each decode.

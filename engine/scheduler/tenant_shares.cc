@@ -23,6 +23,8 @@ TenantShares::TenantId TenantShares::Enter(std::string_view name, int32_t share)
     ++num_idle_;
   }
   Tenant& tenant = tenants_[it->second];
+  if (tenant.num_requests > 0) sum_of_shares_ -= tenant.share;
+  sum_of_shares_ += share;
   tenant.share = share;
   if (tenant.num_requests++ == 0) {
     --num_idle_;
@@ -36,6 +38,7 @@ void TenantShares::Leave(TenantId id) {
   QUIRE_CHECK(tenant.num_requests > 0) << "tenant " << id;
   if (--tenant.num_requests > 0) return;
   ++num_idle_;
+  sum_of_shares_ -= tenant.share;
   last_served_ = tenant.served;
   if (num_idle_ > kMaxIdle) Forget();
 }

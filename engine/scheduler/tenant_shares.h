@@ -38,6 +38,12 @@ class TenantShares {
   // Returns the tenant's counter. Each charge adds its cost divided by the tenant's share.
   double served(TenantId id) const { return tenants_[id].served; }
 
+  // Returns the tenant's part of what all tenants with requests share: at most 1, for all of it.
+  double part(TenantId id) const {
+    return static_cast<double>(tenants_[id].share) / static_cast<double>(sum_of_shares_);
+  }
+  int32_t share(TenantId id) const { return tenants_[id].share; }
+
   void AddPlaces(TenantId id, int32_t num) { tenants_[id].num_places += num; }
   int32_t num_places(TenantId id) const { return tenants_[id].num_places; }
 
@@ -61,6 +67,7 @@ class TenantShares {
   std::vector<Tenant> tenants_;
   std::vector<TenantId> unused_;
   size_t num_idle_ = 0;
+  int64_t sum_of_shares_ = 0;  // of tenants with requests
   double last_served_ = 0;
 };
 

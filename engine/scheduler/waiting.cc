@@ -13,8 +13,8 @@ bool Scheduler::Waiting::TurnFirst::operator()(const State& a, const State& b) c
 
 bool Scheduler::Waiting::TenantFirst::operator()(const Tenant& a, const Tenant& b) const {
   const auto key = [](const Tenant& tenant) {
-    const State& first = tenant.turns.top();
-    return std::tuple(-first.priority, tenant.served, first.deadline, first.order);
+    const State& first = tenant.first();
+    return std::tuple(-tenant.priority(), tenant.served, first.deadline, first.order);
   };
   return key(a) < key(b);
 }
@@ -57,45 +57,82 @@ void Scheduler::Waiting::Return(State& state) {
   Enter(state);
 }
 
-void Scheduler::Waiting::Enter(State& state) {
-  if (state.started) return preempted_.Push(state);
-  fresh_.Push(state);
-  if (state.priority < 0) rising_.Push(state);
+void Scheduler::Waiting::SetAside(State& state) {
+  Leave(state);
+  state.turn = State::Turn::kAside;
+  aside_.push_back(&state);
+}
+
+void Scheduler::Waiting::SetAside(TenantShares::TenantId id) {
+  Tenant& tenant = tenants_[static_cast<size_t>(id)];
+  if (std::exchange(tenant.is_aside, true)) return;
+  tenants_aside_.push_back(id);
+  Place(tenant);
+}
+
+void Scheduler::Waiting::RestoreAside() {
+  for (State* state : aside_) Return(*state);
+  aside_.clear();
+  for (const TenantShares::TenantId id : tenants_aside_) {
+    Tenant& tenant = tenants_[static_cast<size_t>(id)];
+    tenant.is_aside = false;
+    tenant.served = shares_.served(id);
+    Place(tenant);
+  }
+  tenants_aside_.clear();
+}
+
+Scheduler::Waiting::Tenant& Scheduler::Waiting::TenantOf(const State& state) {
   const auto id = static_cast<size_t>(state.group->tenant);
   if (id >= tenants_.size()) tenants_.resize(id + 1);
-  Tenant& tenant = tenants_[id];
-  if (tenant.turns.empty()) tenant.served = shares_.served(state.group->tenant);
-  tenant.turns.Push(state);
-  if (!tenant.is_held) Place(tenant);
+  return tenants_[id];
+}
+
+void Scheduler::Waiting::Enter(State& state) {
+  Tenant& tenant = TenantOf(state);
+  if (tenant.turns.empty() && tenant.preempted.empty()) {
+    tenant.served = shares_.served(state.group->tenant);
+  }
+  by_age_.Push(state);
+  if (state.started) {
+    tenant.preempted.Push(state);
+  } else {
+    tenant.turns.Push(state);
+    if (state.priority < 0) rising_.Push(state);
+  }
+  Place(tenant);
 }
 
 void Scheduler::Waiting::Leave(State& state) {
-  if (state.started) return preempted_.Remove(state);
-  fresh_.Remove(state);
-  if (rising_.Contains(state)) rising_.Remove(state);
-  Tenant& tenant = tenants_[static_cast<size_t>(state.group->tenant)];
-  // A tenant without sequences cannot be compared.
-  if (tenant.turns.size() == 1 && !tenant.is_held) by_share_.Remove(tenant);
-  tenant.turns.Remove(state);
-  if (!tenant.turns.empty() && !tenant.is_held) Place(tenant);
+  Tenant& tenant = TenantOf(state);
+  by_age_.Remove(state);
+  if (state.started) {
+    tenant.preempted.Remove(state);
+  } else {
+    tenant.turns.Remove(state);
+    if (rising_.Contains(state)) rising_.Remove(state);
+  }
+  Place(tenant);
 }
 
 void Scheduler::Waiting::Hold(TenantShares::TenantId id) {
   Tenant& tenant = tenants_[static_cast<size_t>(id)];
-  by_share_.Remove(tenant);
   tenant.is_held = true;
+  Place(tenant);
 }
 
 void Scheduler::Waiting::Free(TenantShares::TenantId id) {
   if (static_cast<size_t>(id) >= tenants_.size()) return;
   Tenant& tenant = tenants_[static_cast<size_t>(id)];
-  if (!std::exchange(tenant.is_held, false) || tenant.turns.empty()) return;
+  if (!std::exchange(tenant.is_held, false)) return;
   tenant.served = shares_.served(id);
   Place(tenant);
 }
 
 void Scheduler::Waiting::Place(Tenant& tenant) {
-  if (by_share_.Contains(tenant)) {
+  if (!tenant.is_in_turn()) {
+    if (by_share_.Contains(tenant)) by_share_.Remove(tenant);
+  } else if (by_share_.Contains(tenant)) {
     by_share_.Update(tenant);
   } else {
     by_share_.Push(tenant);
@@ -129,32 +166,38 @@ void Scheduler::Waiting::Rise(absl::Time now) {
     }
     Tenant& tenant = tenants_[static_cast<size_t>(state.group->tenant)];
     tenant.turns.Update(state);
-    if (!tenant.is_held) Place(tenant);
+    Place(tenant);
   }
 }
 
 void Scheduler::Waiting::NoteCharged(TenantShares::TenantId tenant) {
   const auto id = static_cast<size_t>(tenant);
-  if (id >= tenants_.size() || tenants_[id].turns.empty() || tenants_[id].was_charged) return;
+  if (id >= tenants_.size() || !tenants_[id].is_in_turn() || tenants_[id].was_charged) return;
   tenants_[id].was_charged = true;
   charged_.push_back(tenant);
 }
 
 Scheduler::State* Scheduler::Waiting::Next(bool by_age) {
-  if (!preempted_.empty()) return &preempted_.top();
   if (by_share_.empty()) return nullptr;
-  if (by_age && !tenants_[static_cast<size_t>(fresh_.top().group->tenant)].is_held) {
-    return &fresh_.top();
+  if (by_age) {
+    const Tenant& tenant = TenantOf(by_age_.top());
+    if (tenant.is_in_turn() && !tenant.preempted.empty()) return &tenant.preempted.top();
+    if (tenant.is_in_turn()) return &by_age_.top();
   }
   for (const TenantShares::TenantId id : charged_) {
     Tenant& tenant = tenants_[static_cast<size_t>(id)];
     tenant.was_charged = false;
-    if (tenant.turns.empty() || tenant.is_held) continue;
     tenant.served = shares_.served(id);
-    by_share_.Update(tenant);
+    if (by_share_.Contains(tenant)) by_share_.Update(tenant);
   }
   charged_.clear();
-  return &by_share_.top().turns.top();
+  return &by_share_.top().first();
+}
+
+void Scheduler::Waiting::FirstOfTenants(size_t n, std::vector<State*>& out) {
+  by_share_.First(n, first_);
+  out.clear();
+  for (const Tenant* tenant : first_) out.push_back(&tenant->first());
 }
 
 void Scheduler::Waiting::FirstOf(TenantShares::TenantId tenant, size_t n,

@@ -43,6 +43,11 @@ class Tally {
     Tenant& tenant = tenants_[served.tenant];
     tenant.tokens += static_cast<double>(served.output_tokens);
     tenant.seconds += served.last_token - served.arrival;
+    tenant.ttft.push_back(ttft);
+    tenant.ttft_steps.push_back(static_cast<double>(served.ttft_steps));
+    TenantResult& seen = tenant.result;
+    seen.longest_gap = std::max(seen.longest_gap, served.longest_gap);
+    seen.longest_gap_steps = std::max(seen.longest_gap_steps, served.longest_gap_steps);
   }
 
   void Finish() {
@@ -50,8 +55,13 @@ class Tally {
     result_.tpot = PercentilesOf(std::move(tpot_));
     if (result_.seconds > 0.0) result_.goodput = static_cast<double>(num_good_) / result_.seconds;
     std::vector<double> rates;
-    for (const auto& [id, tenant] : tenants_) {
+    for (auto& [id, tenant] : tenants_) {
       if (tenant.seconds > 0.0) rates.push_back(tenant.tokens / tenant.seconds);
+      tenant.result.tenant = id;
+      tenant.result.num_served = std::ssize(tenant.ttft);
+      tenant.result.ttft = PercentilesOf(std::move(tenant.ttft));
+      tenant.result.ttft_steps = PercentilesOf(std::move(tenant.ttft_steps));
+      result_.tenants.push_back(tenant.result);
     }
     result_.jain = JainIndex(rates);
   }
@@ -60,6 +70,8 @@ class Tally {
   struct Tenant {
     double tokens = 0.0;
     double seconds = 0.0;
+    std::vector<double> ttft, ttft_steps;
+    TenantResult result;
   };
   const FleetConfig& config_;
   FleetResult& result_;
@@ -137,6 +149,7 @@ absl::StatusOr<FleetResult> RunFleet(Trace& trace, const FleetConfig& config,
     result.num_preemptions += stats.num_preemptions;
     result.recomputed_tokens += stats.recomputed_tokens;
     result.computed_tokens += stats.scheduled_tokens;
+    result.longest_step = std::max(result.longest_step, replica->longest_step());
     busy += replica->busy_seconds();
     busiest = std::max(busiest, replica->busy_seconds());
     scheduler_seconds += replica->scheduler_seconds();

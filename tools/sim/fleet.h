@@ -34,6 +34,16 @@ Percentiles PercentilesOf(std::vector<double> values);
 // (sum x)^2 / (n sum x^2): 1 when all are equal, 1 / n when one has all. 1 for no values.
 double JainIndex(const std::vector<double>& values);
 
+// What one tenant saw.
+struct TenantResult {
+  int32_t tenant = 0;
+  int64_t num_served = 0;
+  Percentiles ttft;
+  Percentiles ttft_steps;  // steps that end up to the first token
+  double longest_gap = 0.0;
+  int64_t longest_gap_steps = 0;
+};
+
 struct FleetResult {
   int64_t num_served = 0;
   int64_t num_refused = 0;  // did not fit an empty cache
@@ -44,10 +54,12 @@ struct FleetResult {
   int64_t computed_tokens = 0;    // of prompts and answers, recomputed ones included
   int64_t num_preemptions = 0;
   int64_t num_steps = 0;
-  double seconds = 0.0;  // to the end of the last request
+  double seconds = 0.0;       // to the end of the last request
+  double longest_step = 0.0;  // seconds
   Percentiles ttft;
-  Percentiles tpot;      // of requests with at least two tokens
-  double goodput = 0.0;  // requests a second within both times
+  Percentiles tpot;                   // of requests with at least two tokens
+  double goodput = 0.0;               // requests a second within both times
+  std::vector<TenantResult> tenants;  // by number
   double jain = 1.0;     // over tenants, of tokens of answers for each second from arrival to end
   double busiest = 1.0;  // the busiest replica's time in steps / the mean
   double scheduler_us_per_step = 0.0;  // real time

@@ -24,6 +24,7 @@ struct ReplicaConfig {
   int32_t block_size = 16;
   int32_t max_num_seqs = 256;
   int32_t max_num_batched_tokens = 2048;
+  int32_t max_logit_rows = 64;   // of prompts and continuations in a step, as in quire-server
   absl::Duration max_step_time;  // 0: steps are not paced
   engine::EvictionPolicy eviction = engine::EvictionPolicy::kReuse;
   engine::VictimChoice victim = engine::VictimChoice::kCheapest;
@@ -40,6 +41,11 @@ struct Served {
   int64_t cached_tokens = 0;
   int64_t output_tokens = 0;
   int32_t tenant = 0;
+  // Steps that ended after its arrival, up to the one that yielded the first token.
+  int64_t ttft_steps = 0;
+  // The longest time between two tokens of an answer. 1 step: each step yields one.
+  double longest_gap = 0.0;
+  int64_t longest_gap_steps = 0;
 };
 
 class Replica {
@@ -60,6 +66,7 @@ class Replica {
   int64_t num_tokens_left() const { return num_tokens_left_; }  // of these requests, at first
   engine::SchedulerStats stats() const { return scheduler_.stats(); }
   engine::BlockStats block_stats() const { return blocks_.stats(); }
+  double longest_step() const { return longest_step_; }  // virtual time
   double busy_seconds() const { return busy_seconds_; }  // virtual time of steps
   // The real time that scheduler and cache took, all steps together.
   double scheduler_seconds() const { return absl::ToDoubleSeconds(scheduler_time_); }
@@ -68,9 +75,13 @@ class Replica {
   struct Live {
     Served served;
     int64_t num_tokens = 0;
+    int32_t num_left = 1;  // samples that have not ended
+    int64_t step = 0;      // that ended last when it arrived or, after the first token, yielded one
   };
   class Sink;
   void BeginStep(double now);
+  // Takes a token of a request, and ends the request with the last one.
+  void TakeToken(engine::SequenceId first, bool ends, double now);
 
   const ReplicaConfig config_;
   const std::function<void(const Served&)> served_;
@@ -85,6 +96,8 @@ class Replica {
   double step_begin_ = 0.0;
   double step_end_;
   double busy_seconds_ = 0.0;
+  double longest_step_ = 0.0;
+  int64_t num_ended_steps_ = 0;
   int64_t num_tokens_left_ = 0;
   absl::Duration scheduler_time_;
 };

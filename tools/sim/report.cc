@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -80,12 +81,37 @@ std::string FormatResults(const NamedResults& results) {
   return FormatTable(rows);
 }
 
+std::string FormatTenants(const NamedResults& results) {
+  std::vector<std::vector<std::string>> rows = {{"", "tenant", "requests", "TTFT ms p50", "p95",
+                                                 "p99", "steps p50", "p95", "p99", "longest gap ms",
+                                                 "steps", "longest step ms"}};
+  for (const auto& [name, r] : results) {
+    for (const TenantResult& t : r.tenants) {
+      rows.push_back({name, absl::StrCat(t.tenant), absl::StrCat(t.num_served),
+                      Milliseconds(t.ttft.p50), Milliseconds(t.ttft.p95), Milliseconds(t.ttft.p99),
+                      absl::StrCat(t.ttft_steps.p50), absl::StrCat(t.ttft_steps.p95),
+                      absl::StrCat(t.ttft_steps.p99), Milliseconds(t.longest_gap),
+                      absl::StrCat(t.longest_gap_steps), Milliseconds(r.longest_step)});
+    }
+  }
+  return FormatTable(rows);
+}
+
 nlohmann::ordered_json ToJson(const NamedResults& results) {
   const auto percentiles = [](const Percentiles& p) {
     return nlohmann::ordered_json{{"p50", p.p50}, {"p95", p.p95}, {"p99", p.p99}};
   };
   auto json = nlohmann::ordered_json::array();
   for (const auto& [name, r] : results) {
+    auto tenants = nlohmann::ordered_json::array();
+    for (const TenantResult& t : r.tenants) {
+      tenants.push_back({{"tenant", t.tenant},
+                         {"num_served", t.num_served},
+                         {"ttft_seconds", percentiles(t.ttft)},
+                         {"ttft_steps", percentiles(t.ttft_steps)},
+                         {"longest_gap_seconds", t.longest_gap},
+                         {"longest_gap_steps", t.longest_gap_steps}});
+    }
     json.push_back({{"name", name},
                     {"num_served", r.num_served},
                     {"num_refused", r.num_refused},
@@ -101,6 +127,8 @@ nlohmann::ordered_json ToJson(const NamedResults& results) {
                     {"ttft_seconds", percentiles(r.ttft)},
                     {"tpot_seconds", percentiles(r.tpot)},
                     {"goodput", r.goodput},
+                    {"longest_step_seconds", r.longest_step},
+                    {"tenants", std::move(tenants)},
                     {"jain", r.jain},
                     {"busiest", r.busiest},
                     {"scheduler_us_per_step", r.scheduler_us_per_step},

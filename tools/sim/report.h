@@ -18,6 +18,8 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
 using NamedResults = std::vector<std::pair<std::string, FleetResult>>;
 // One row for each result.
 std::string FormatResults(const NamedResults& results);
+// One row for each tenant of each result.
+std::string FormatTenants(const NamedResults& results);
 nlohmann::ordered_json ToJson(const NamedResults& results);
 
 // An SVG picture of the results' times to the first token, with a line at `slo_ttft` seconds, times

@@ -42,6 +42,7 @@ struct Options {
   std::vector<std::string> evictions = {"reuse"};
   std::vector<std::string> victims = {"cheapest"};
   std::vector<std::string> bench_paths;
+  std::string pressure;
   std::string svg_path;
   bool bounds = false;
   bool json = false;
@@ -135,6 +136,17 @@ base::FlagSet Flags(Options& options) {
             &options.svg_path);
   flags.Section("serve");
   ReplicaConfig& replica = options.fleet.replica;
+  flags.Add("pressure", "NAME",
+            absl::StrCat("a tenant that asks for too much beside one that asks little, which sends "
+                         "--requests requests, instead of conversations: one of ",
+                         absl::StrJoin(PressureNames(), ",")),
+            [&options](std::string_view text) -> absl::Status {
+              options.pressure = std::string(text);
+              if (MakePressure(text, 0, 0) != nullptr) return absl::OkStatus();
+              return absl::InvalidArgumentError(absl::StrCat("want one of ",
+                                                             absl::StrJoin(PressureNames(), ","),
+                                                             ", got \"", options.pressure, "\""));
+            });
   add32("replicas", "number of servers (default 1)", &options.fleet.num_replicas, 1, 4096);
   flags.Add("router", "LIST",
             absl::StrCat("a row for each of ", absl::StrJoin(RouterNames(), ","),
@@ -156,6 +168,8 @@ base::FlagSet Flags(Options& options) {
   add32("max_num_seqs", "as for quire-server (default 256)", &replica.max_num_seqs, 1, 65536);
   add32("max_num_batched_tokens", "as for quire-server (default 2048)",
         &replica.max_num_batched_tokens, 1, 1 << 20);
+  add32("max_logit_rows", "rows of logits of prompts and continuations in a step (default 64)",
+        &replica.max_logit_rows, 1, 1 << 20);
   flags.Add("max_step_time", "TIME", "as for quire-server (default 0: steps are not paced)",
             &replica.max_step_time);
   flags.Add("slo_ttft", "S", "goodput: time to the first token (default 2)",
@@ -204,6 +218,8 @@ absl::Status CheckOptions(const Options& options, const base::FlagSet& flags) {
                            replica.cost.step + replica.cost.decode > 0,
                        "the times of a step: want at least 0, and more than 0 for a step or a "
                        "decode"));
+  RETURN_IF_ERROR(want(options.pressure.empty() || options.trace_path.empty(),
+                       "--pressure: want no TRACE beside it"));
   const bool known = options.trace_path.empty() || options.trace_path.ends_with(".jsonl") ||
                      options.trace_path.ends_with(".csv");
   return want(known, "TRACE: want a name that ends in .jsonl (Mooncake) or .csv (Azure), got \"" +
@@ -212,6 +228,9 @@ absl::Status CheckOptions(const Options& options, const base::FlagSet& flags) {
 
 absl::StatusOr<std::unique_ptr<Trace>> OpenTrace(const Options& options) {
   absl::StatusOr<std::unique_ptr<Trace>> trace = MakeTree(options.tree);
+  if (!options.pressure.empty()) {
+    trace = MakePressure(options.pressure, options.tree.num_requests, options.tree.seed);
+  }
   if (options.trace_path.ends_with(".jsonl")) trace = OpenMooncake(options.trace_path);
   if (options.trace_path.ends_with(".csv"))
     trace = OpenAzure(options.trace_path, options.tree.seed);
@@ -328,6 +347,7 @@ absl::StatusOr<std::string> RunServe(const Options& options, std::ostream& err) 
   }
   if (options.json) return ToJson(results).dump(2) + "\n";
   std::string text = FormatResults(results);
+  if (!options.pressure.empty()) text += "\n" + FormatTenants(results);
   if (options.bounds) {
     ASSIGN_OR_RETURN(const std::string bounds, Bounds(options));
     text += bounds;

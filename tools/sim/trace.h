@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +20,8 @@ struct TraceRequest {
   int64_t prompt_tokens = 0;     // at least 1
   int64_t output_tokens = 0;     // at least 1
   int32_t tenant = 0;
+  // Continuations that are scored, of output_tokens tokens each; 0: an answer is generated.
+  int32_t num_scored = 0;
   // The blocks of the prompt, ceil(prompt_tokens / block_tokens); the last one may not be full.
   std::vector<uint64_t> blocks;
 };
@@ -66,6 +69,15 @@ struct TreeConfig {
 };
 absl::Status Validate(const TreeConfig& config);
 std::unique_ptr<Trace> MakeTree(const TreeConfig& config);
+
+// A tenant, number 0, that asks for more than a server has, beside tenant 1, which asks little:
+//   score_flood    at once, 30 requests that score 20 continuations of 1,900 tokens
+//   long_answers   at once, 80 prompts of 900 tokens with answers of 1,000 tokens
+//   none           tenant 1 alone
+// Tenant 1 sends prompts of 128 tokens with answers of 32, 0.2 to 0.4 s after the one before came.
+const std::vector<std::string>& PressureNames();
+// Returns null if `name` is none of these. `num_light`: requests of tenant 1.
+std::unique_ptr<Trace> MakePressure(std::string_view name, int64_t num_light, uint64_t seed);
 
 // Reads a trace to its end.
 absl::StatusOr<std::vector<TraceRequest>> ReadAll(Trace& trace);

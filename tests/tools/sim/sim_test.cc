@@ -349,6 +349,35 @@ TEST(FleetTest, ASmallCacheRecomputes) {
   EXPECT_EQ(result.num_served + result.num_refused, 300);
 }
 
+FleetResult RunPressure(const std::string& name) {
+  FleetConfig config;
+  config.replica.cache_tokens = 87376;
+  config.replica.max_step_time = absl::Milliseconds(90);
+  auto result =
+      RunFleet(*MakePressure(name, /*num_light=*/300, /*seed=*/0), config, [](int64_t) {});
+  EXPECT_TRUE(result.ok()) << result.status();
+  return *std::move(result);
+}
+
+// A light tenant of equal share beside one that asks for more than the server has.
+TEST(PressureTest, ALightTenantWaitsForFewSteps) {
+  const TenantResult alone = RunPressure("none").tenants.at(0);
+  EXPECT_EQ(alone.ttft_steps.p99, 1);
+  for (const std::string name : {"score_flood", "long_answers"}) {
+    const FleetResult result = RunPressure(name);
+    const TenantResult& heavy = result.tenants.at(0);
+    const TenantResult& light = result.tenants.at(1);
+    EXPECT_EQ(heavy.num_served, name == "score_flood" ? 30 : 80) << "all end";
+    EXPECT_EQ(light.num_served, 300);
+    EXPECT_GT(result.num_preemptions, 0);
+    EXPECT_GT(heavy.ttft.p99, 30.0) << "there is pressure";
+    EXPECT_LE(light.ttft_steps.p99, 3 + 2 * alone.ttft_steps.p99) << name;
+    EXPECT_LE(light.ttft.p99, 3 * result.longest_step + 2 * alone.ttft.p99) << name;
+    EXPECT_LE(light.longest_gap_steps, 2) << name;
+    EXPECT_LE(light.longest_gap, 2 * result.longest_step) << name;
+  }
+}
+
 TEST(ReportTest, JainsIndex) {
   EXPECT_EQ(JainIndex({}), 1.0);
   EXPECT_EQ(JainIndex({2.0, 2.0}), 1.0);
@@ -417,6 +446,12 @@ TEST_F(SimCommandTest, ServesSideBySide) {
   EXPECT_TRUE(std::filesystem::exists(svg));
 }
 
+TEST_F(SimCommandTest, ShowsWhatEachTenantSaw) {
+  const std::vector<std::string> args = {"serve", "--pressure", "long_answers", "--requests", "2"};
+  EXPECT_EQ(Run(args), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("longest gap ms"));
+}
+
 TEST_F(SimCommandTest, RefusesWithTheCure) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "want hits, serve or fit"},
@@ -428,6 +463,8 @@ TEST_F(SimCommandTest, RefusesWithTheCure) {
       {{"serve", "--max_num_batched_tokens", "1"}, "--max_num_seqs"},
       {{"serve", "--cache_tokens", "256", "--block_size", "64"}, "--cache_tokens"},
       {{"serve", "--step_seconds", "-1"}, "the times of a step"},
+      {{"serve", "--pressure", "flood"}, "want one of score_flood,long_answers,none, got"},
+      {{"serve", "--pressure", "none", "t.csv"}, "want no TRACE"},
       {{"fit"}, "--bench"}};
   for (const auto& [args, text] : cases) {
     EXPECT_EQ(Run(args), 2);
