@@ -95,12 +95,12 @@ absl::Status CompareEnds(const text::Tokenizer& directory, const text::Tokenizer
 
 absl::Status CompareAround(const text::Tokenizer& directory, const text::Tokenizer& gguf,
                            std::vector<std::string>& warnings) {
-  const auto ids_of = [](const text::Tokenizer& tokenizer) {
-    std::vector<int32_t> ids;
-    for (const text::EncodedToken& token : tokenizer.Encode("x", {})) ids.push_back(token.id);
-    return ids;
-  };
-  TokenizerDifference around{.text = "x", .want = ids_of(directory), .got = ids_of(gguf)};
+  TokenizerDifference around{.text = "x"};
+  for (const auto& [tokenizer, ids] :
+       {std::pair(&directory, &around.want), std::pair(&gguf, &around.got)}) {
+    ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, tokenizer->Encode("x", {}));
+    for (const text::EncodedToken& token : tokens) ids->push_back(token.id);
+  }
   if (around.want != around.got) {
     return Differs(absl::StrCat("with the special tokens that are added, ", Describe(around)));
   }

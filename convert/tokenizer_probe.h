@@ -29,7 +29,7 @@ struct TokenizerDifference {
 // Returns a description: "\"text\": want 1 2, got 1 3". Long texts are cut off.
 std::string Describe(const TokenizerDifference& difference);
 
-// Returns the ids of `text`, without added special tokens.
+// Returns the ids of `text`, without added special tokens; none if the tokenizer cannot split it.
 std::vector<int32_t> PlainIds(const text::Tokenizer& tokenizer, std::string_view text,
                               bool parse_special_tokens);
 

@@ -37,10 +37,11 @@ struct AroundText {
   std::vector<int32_t> behind;
 };
 
-AroundText FindAroundText(const text::Tokenizer& tokenizer) {
+absl::StatusOr<AroundText> FindAroundText(const text::Tokenizer& tokenizer) {
   AroundText around;
-  for (const text::EncodedToken& token : tokenizer.Encode("", {})) around.front.push_back(token.id);
-  const std::vector<text::EncodedToken> tokens = tokenizer.Encode("x", {});
+  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> empty, tokenizer.Encode("", {}));
+  for (const text::EncodedToken& token : empty) around.front.push_back(token.id);
+  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, tokenizer.Encode("x", {}));
   for (auto it = tokens.rbegin(); it != tokens.rend() && it->begin == 1; ++it) {
     around.behind.insert(around.behind.begin(), it->id);
   }
@@ -77,7 +78,7 @@ void AddOtherEnds(const text::Tokenizer& directory, const HfVocabulary& vocabula
 absl::Status AddSpecialTokens(const files::OpenedModel& model, const text::Tokenizer& directory,
                               const HfVocabulary& vocabulary, files::GgufValues& values) {
   const nlohmann::json& config = model.hf->tokenizer_config;
-  const AroundText around = FindAroundText(directory);
+  ASSIGN_OR_RETURN(const AroundText around, FindAroundText(directory));
   int32_t bos = directory.bos_id();
   if (bos < 0 && around.front.size() == 1) bos = around.front[0];
   int32_t eos = IdOf(vocabulary, text::SpecialTokenText(config, "eos_token"));

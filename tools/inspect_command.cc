@@ -102,8 +102,9 @@ absl::Status CheckOperands(const Options& options, size_t given) {
 // Returns the ids as a JSON list, such as "[1, 2, 3]".
 absl::StatusOr<std::string> Tokenize(const files::OpenedModel& model, const Options& options) {
   ASSIGN_OR_RETURN(const auto tokenizer, engine::LoadTokenizer(model));
-  const auto tokens =
-      tokenizer->Encode(*options.tokenize, {.add_special_tokens = !options.no_special_tokens});
+  ASSIGN_OR_RETURN(
+      const std::vector<text::EncodedToken> tokens,
+      tokenizer->Encode(*options.tokenize, {.add_special_tokens = !options.no_special_tokens}));
   return absl::StrCat("[",
                       absl::StrJoin(tokens, ", ",
                                     [](std::string* out, const text::EncodedToken& token) {

@@ -257,8 +257,12 @@ absl::Status Frontend::ResolveBeams(Request& request) const {
 absl::StatusOr<TokenIds> Frontend::EncodeContinuation(
     const std::string& field, const std::string& text, const TokenIds& prompt_ids,
     const std::optional<PromptText>& prompt) const {
-  if (!prompt) return Ids(tokenizer_.Encode(text, {.add_special_tokens = false}));
-  TokenIds whole = Ids(tokenizer_.Encode(prompt->text + text, prompt->options));
+  const text::EncodeOptions options =
+      prompt ? prompt->options : text::EncodeOptions{.add_special_tokens = false};
+  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
+                   tokenizer_.Encode(prompt ? prompt->text + text : text, options));
+  TokenIds whole = Ids(tokens);
+  if (!prompt) return whole;
   if (whole.size() < prompt_ids.size() ||
       !std::equal(prompt_ids.begin(), prompt_ids.end(), whole.begin())) {
     return absl::InvalidArgumentError(absl::StrFormat(

@@ -86,7 +86,8 @@ class Frontend {
   // Returns PermissionDenied if the output shows the prompt and the caller may not read its prefix.
   static absl::Status CheckMayRead(bool is_owner, const OutputOptions& output);
 
-  // Tokenizes `text`. Returns InvalidArgument if the text is longer than max_prompt_bytes.
+  // Tokenizes `text`. Returns InvalidArgument if the text is longer than max_prompt_bytes, or the
+  // tokenizer cannot split it.
   absl::StatusOr<std::vector<text::EncodedToken>> Encode(std::string_view text,
                                                          const text::EncodeOptions& options) const;
   // Renders the chat template. Returns FailedPrecondition when the model has no template.

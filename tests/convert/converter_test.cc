@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "engine/frontend/token_ids.h"
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/model/cache_scales.h"
 #include "engine/model/model_config_reader.h"
@@ -166,11 +167,8 @@ TEST(ConverterTest, TheBundledModelGivesTheBitsOfItsDirectory) {
   EXPECT_TRUE(report->warnings.empty());
   const files::OpenedModel file = *files::OpenModelFiles(path);
   EXPECT_EQ(*file.gguf->String("general.name"), "quire-stories");
-  std::vector<int32_t> ids;
-  for (const text::EncodedToken& token :
-       (*engine::LoadTokenizer(file))->Encode("Once upon a time", {})) {
-    ids.push_back(token.id);
-  }
+  const auto tokenizer = *engine::LoadTokenizer(file);
+  const std::vector<int32_t> ids = engine::Ids(*tokenizer->Encode("Once upon a time", {}));
   ASSERT_GT(ids.size(), 4U);
   const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 2});
   ModelRunner runner(

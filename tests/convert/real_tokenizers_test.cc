@@ -29,6 +29,7 @@ using testing::DirectoryOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using text::testing::Encoded;
 using text::testing::IdsOf;
 using text::testing::ParseFile;
 
@@ -72,13 +73,13 @@ std::string InNfc(const std::string& text) {
 void ExpectSame(const Converted& converted, const std::vector<std::string>& texts) {
   size_t different = 0;
   for (const std::string& text : texts) {
-    const auto want = IdsOf(converted.directory->Encode(text, {}));
-    const auto got = IdsOf(converted.gguf->Encode(text, {}));
+    const auto want = IdsOf(Encoded(*converted.directory, text));
+    const auto got = IdsOf(Encoded(*converted.gguf, text));
     const text::EncodeOptions plain{.add_special_tokens = false, .parse_special_tokens = false};
     const bool same =
         want == got &&
-        IdsOf(converted.directory->Encode(text, plain)) ==
-            IdsOf(converted.gguf->Encode(text, plain)) &&
+        IdsOf(Encoded(*converted.directory, text, plain)) ==
+            IdsOf(Encoded(*converted.gguf, text, plain)) &&
         converted.directory->Decode(want, false) == converted.gguf->Decode(want, false);
     if (same) continue;
     if (++different <= 3) ADD_FAILURE() << "differs: " << text.substr(0, 200);

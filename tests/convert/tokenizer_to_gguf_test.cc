@@ -33,6 +33,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::SentencePieceJson;
 using testing::SplitsOf;
+using text::testing::Encoded;
 using text::testing::IdsOf;
 using text::testing::ReadTestJson;
 
@@ -49,11 +50,11 @@ text::GgufTokenType TypeAt(const files::GgufValues& values, size_t id) {
 }
 
 void ExpectSameIds(const Converted& converted, const std::string& text) {
-  EXPECT_EQ(IdsOf(converted.gguf->Encode(text, {})), IdsOf(converted.directory->Encode(text, {})))
+  EXPECT_EQ(IdsOf(Encoded(*converted.gguf, text)), IdsOf(Encoded(*converted.directory, text)))
       << text;
   const text::EncodeOptions plain{.add_special_tokens = false, .parse_special_tokens = false};
-  EXPECT_EQ(IdsOf(converted.gguf->Encode(text, plain)),
-            IdsOf(converted.directory->Encode(text, plain)))
+  EXPECT_EQ(IdsOf(Encoded(*converted.gguf, text, plain)),
+            IdsOf(Encoded(*converted.directory, text, plain)))
       << "plain " << text;
 }
 
@@ -99,8 +100,8 @@ TEST(TokenizerToGgufTest, SentencePieceIsReadBackTheSame) {
   ASSERT_TRUE(converted.ok()) << converted.status();
   EXPECT_THAT(converted->warnings, IsEmpty());
   for (const char* text : kTexts) ExpectSameIds(*converted, text);
-  EXPECT_EQ(converted->gguf->Piece(converted->gguf->Encode("hello", {})[1].id), "▁hello");
-  EXPECT_THAT(IdsOf(converted->gguf->Encode("", {})), ElementsAre(1, 2));
+  EXPECT_EQ(converted->gguf->Piece(Encoded(*converted->gguf, "hello")[1].id), "▁hello");
+  EXPECT_THAT(IdsOf(Encoded(*converted->gguf, "")), ElementsAre(1, 2));
   EXPECT_EQ(TypeAt(converted->values, 0), text::GgufTokenType::kUnknown);
   EXPECT_EQ(TypeAt(converted->values, 1), text::GgufTokenType::kControl);
   EXPECT_EQ(TypeAt(converted->values, 3), text::GgufTokenType::kByte);
@@ -146,7 +147,7 @@ TEST(TokenizerToGgufTest, ARunOfSpacesIsMergedAndNotAdded) {
   EXPECT_THAT(converted->warnings, ElementsAre(HasSubstr("take \"▁\" in a text as a space")));
   EXPECT_EQ(TypeAt(converted->values, static_cast<size_t>(run)), text::GgufTokenType::kNormal);
   EXPECT_EQ(converted->gguf->TokenBytes(run), "  ");
-  EXPECT_THAT(IdsOf(converted->gguf->Encode("  ", {})), ElementsAre(run));
+  EXPECT_THAT(IdsOf(Encoded(*converted->gguf, "  ")), ElementsAre(run));
   ExpectSameIds(*converted, "h  e   h    e");
 }
 

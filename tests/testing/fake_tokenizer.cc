@@ -17,8 +17,8 @@ int64_t FakeTokenizer::max_token_bytes() const {
   return std::ssize(*std::ranges::max_element(tokens_, {}, &std::string::size));
 }
 
-std::vector<text::EncodedToken> FakeTokenizer::Encode(std::string_view text,
-                                                      const text::EncodeOptions& options) const {
+absl::StatusOr<std::vector<text::EncodedToken>> FakeTokenizer::Encode(
+    std::string_view text, const text::EncodeOptions& options) const {
   std::vector<text::EncodedToken> encoded;
   if (options.add_special_tokens) encoded.push_back({.id = bos_id()});
   for (size_t begin = 0; begin < text.size();) {

@@ -19,8 +19,8 @@ class FakeTokenizer : public text::Tokenizer {
 
   int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
   // Takes the longest token that fits, from left to right. Does not parse special tokens.
-  std::vector<text::EncodedToken> Encode(std::string_view text,
-                                         const text::EncodeOptions& options) const override;
+  absl::StatusOr<std::vector<text::EncodedToken>> Encode(
+      std::string_view text, const text::EncodeOptions& options) const override;
   // Returns an empty string for an id past the end, such as an id of a model's padding.
   std::string_view TokenBytes(int32_t id) const override {
     return id < vocab_size() ? std::string_view(tokens_[id]) : std::string_view();

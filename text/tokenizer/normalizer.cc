@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/interrupt.h"
+#include "base/status_macros.h"
 
 namespace quire::text {
 namespace {
@@ -23,18 +24,17 @@ std::optional<AlignedText> ReplaceText(const TextPart& part, std::string_view fr
   return out;
 }
 
-std::optional<AlignedText> ReplaceRegex(const TextPart& part, const Regex& from,
-                                        std::string_view to) {
+absl::StatusOr<std::optional<AlignedText>> ReplaceRegex(const TextPart& part, const Regex& from,
+                                                        std::string_view to) {
   AlignedText out;
   size_t copied = 0;
-  Regex::Match match;
-  for (size_t at = 0;
-       at < part.text.size() && from.Find(part.text, at, match) == Regex::Outcome::kMatch;) {
-    if (match.begin == match.end) break;  // replacing stops at an empty match
-    if (base::Interrupted(static_cast<int64_t>(match.end - at))) break;
-    out.AppendFrom(part, copied, match.begin);
-    out.Append(to, part.Origin(match.begin, match.end));
-    copied = at = match.end;
+  while (copied < part.text.size()) {
+    ASSIGN_OR_RETURN(const std::optional<Regex::Match> match, from.Find(part.text, copied));
+    if (!match || match->begin == match->end) break;  // replacing stops at an empty match
+    if (base::Interrupted(static_cast<int64_t>(match->end - copied))) break;
+    out.AppendFrom(part, copied, match->begin);
+    out.Append(to, part.Origin(match->begin, match->end));
+    copied = match->end;
   }
   if (copied == 0) return std::nullopt;
   out.AppendFrom(part, copied, part.text.size());
@@ -94,10 +94,10 @@ void Normalizer::AddReplace(Regex from, std::string to) {
        to = std::move(to)](const TextPart& part) { return ReplaceRegex(part, *from, to); });
 }
 
-std::optional<AlignedText> Normalizer::Apply(const TextPart& part) const {
+absl::StatusOr<std::optional<AlignedText>> Normalizer::Apply(const TextPart& part) const {
   std::optional<AlignedText> current;
   for (const Step& step : steps_) {
-    std::optional<AlignedText> next = step(current ? current->Part() : part);
+    ASSIGN_OR_RETURN(std::optional<AlignedText> next, step(current ? current->Part() : part));
     if (next) current = std::move(next);
   }
   return current;

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 #include "text/tokenizer/aligned_text.h"
 #include "text/tokenizer/regex.h"
 
@@ -25,15 +27,16 @@ class Normalizer {
   void AddReplace(Regex from, std::string to);
   // A step of any other kind: a thread-safe function that returns the new text, or nothing when the
   // text does not change.
-  using Step = std::function<std::optional<AlignedText>(const TextPart&)>;
+  using Step = std::function<absl::StatusOr<std::optional<AlignedText>>(const TextPart&)>;
   void Add(Step step, int64_t max_shrink = 0);
 
   bool empty() const { return steps_.empty(); }
   // Returns the most input bytes that one byte of normalized text can stand for; 0 if no bound is
   // known.
   int64_t max_shrink() const { return max_shrink_; }
-  // Returns the normalized text, or nothing when no step changes the text.
-  std::optional<AlignedText> Apply(const TextPart& part) const;
+  // Returns the normalized text, or nothing when no step changes the text. Returns InvalidArgument
+  // if a pattern gives up (Regex::Find).
+  absl::StatusOr<std::optional<AlignedText>> Apply(const TextPart& part) const;
 
  private:
   std::vector<Step> steps_;

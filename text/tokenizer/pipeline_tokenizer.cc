@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/interrupt.h"
+#include "base/status_macros.h"
 #include "base/utf8.h"
 
 namespace quire::text {
@@ -60,8 +61,8 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts)
       }()),
       max_token_bytes_(MaxTokenBytes(parts_)) {}
 
-std::vector<EncodedToken> PipelineTokenizer::Encode(std::string_view text,
-                                                    const EncodeOptions& options) const {
+absl::StatusOr<std::vector<EncodedToken>> PipelineTokenizer::Encode(
+    std::string_view text, const EncodeOptions& options) const {
   std::vector<EncodedToken> out;
   out.reserve(text.size() / 4 + 2);
   if (options.add_special_tokens) {
@@ -76,8 +77,8 @@ std::vector<EncodedToken> PipelineTokenizer::Encode(std::string_view text,
     if (part.id >= 0) {
       out.push_back(MakeToken(part.id, whole.Origin(part.begin, part.end)));
     } else {
-      EncodeBetweenTokens(whole.Sub(part.begin, part.end), options.parse_special_tokens, scratch,
-                          out);
+      RETURN_IF_ERROR(EncodeBetweenTokens(whole.Sub(part.begin, part.end),
+                                          options.parse_special_tokens, scratch, out));
     }
   }
   if (options.add_special_tokens) {
@@ -87,36 +88,35 @@ std::vector<EncodedToken> PipelineTokenizer::Encode(std::string_view text,
   return out;
 }
 
-void PipelineTokenizer::EncodeBetweenTokens(const TextPart& part, bool parse_special,
-                                            Scratch& scratch,
-                                            std::vector<EncodedToken>& out) const {
-  const std::optional<AlignedText> normal = parts_.normalizer.Apply(part);
+absl::Status PipelineTokenizer::EncodeBetweenTokens(const TextPart& part, bool parse_special,
+                                                    Scratch& scratch,
+                                                    std::vector<EncodedToken>& out) const {
+  ASSIGN_OR_RETURN(const std::optional<AlignedText> normal, parts_.normalizer.Apply(part));
   const TextPart whole = normal ? normal->Part() : part;
-  if (parts_.normalized_added_tokens.empty()) {
-    EncodeWords(whole, scratch, out);
-    return;
-  }
+  if (parts_.normalized_added_tokens.empty()) return EncodeWords(whole, scratch, out);
   parts_.normalized_added_tokens.Split(whole.text, parse_special, scratch.normalized_parts);
   for (const AddedTokens::Part& token : scratch.normalized_parts) {
     if (token.id >= 0) {
       out.push_back(MakeToken(token.id, whole.Origin(token.begin, token.end)));
     } else {
-      EncodeWords(whole.Sub(token.begin, token.end), scratch, out);
+      RETURN_IF_ERROR(EncodeWords(whole.Sub(token.begin, token.end), scratch, out));
     }
   }
+  return absl::OkStatus();
 }
 
-void PipelineTokenizer::EncodeWords(const TextPart& part, Scratch& scratch,
-                                    std::vector<EncodedToken>& out) const {
-  parts_.pre_tokenizer.Split(part, scratch.split);
+absl::Status PipelineTokenizer::EncodeWords(const TextPart& part, Scratch& scratch,
+                                            std::vector<EncodedToken>& out) const {
+  RETURN_IF_ERROR(parts_.pre_tokenizer.Split(part, scratch.split));
   for (const TextPart& word : scratch.split.words) {
-    if (base::Interrupted(std::ssize(word.text))) return;
+    if (base::Interrupted(std::ssize(word.text))) break;
     scratch.tokens.clear();
     parts_.model->EncodeWord(word.text, scratch.tokens);
     for (const WordToken& token : scratch.tokens) {
       out.push_back(MakeToken(token.id, word.Origin(token.begin, token.end)));
     }
   }
+  return absl::OkStatus();
 }
 
 const VocabularyEntry* PipelineTokenizer::Entry(int32_t id) const {

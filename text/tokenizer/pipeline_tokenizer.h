@@ -46,8 +46,8 @@ class PipelineTokenizer final : public Tokenizer {
   explicit PipelineTokenizer(TokenizerParts parts);
 
   int32_t vocab_size() const override { return static_cast<int32_t>(parts_.vocabulary.size()); }
-  std::vector<EncodedToken> Encode(std::string_view text,
-                                   const EncodeOptions& options) const override;
+  absl::StatusOr<std::vector<EncodedToken>> Encode(std::string_view text,
+                                                   const EncodeOptions& options) const override;
   std::string_view TokenBytes(int32_t id) const override;
   std::string_view Piece(int32_t id) const override;
   bool IsSpecial(int32_t id) const override;
@@ -58,9 +58,10 @@ class PipelineTokenizer final : public Tokenizer {
 
  private:
   struct Scratch;
-  void EncodeBetweenTokens(const TextPart& part, bool parse_special, Scratch& scratch,
+  absl::Status EncodeBetweenTokens(const TextPart& part, bool parse_special, Scratch& scratch,
+                                   std::vector<EncodedToken>& out) const;
+  absl::Status EncodeWords(const TextPart& part, Scratch& scratch,
                            std::vector<EncodedToken>& out) const;
-  void EncodeWords(const TextPart& part, Scratch& scratch, std::vector<EncodedToken>& out) const;
   const VocabularyEntry* Entry(int32_t id) const;  // null: out of range
 
   const TokenizerParts parts_;

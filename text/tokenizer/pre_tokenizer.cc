@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/interrupt.h"
+#include "base/status_macros.h"
 #include "base/utf8.h"
 #include "text/tokenizer/byte_alphabet.h"
 
@@ -21,24 +22,25 @@ struct Span {
 
 // Finds the matches of `pattern` and the gaps between them, which together cover all of `text`.
 // With `invert` the gaps count as matches, and the matches as gaps.
-void FindSpans(const Regex& pattern, bool invert, std::string_view text, std::vector<Span>& spans) {
+absl::Status FindSpans(const Regex& pattern, bool invert, std::string_view text,
+                       std::vector<Span>& spans) {
   size_t covered = 0;
   for (size_t from = 0; from < text.size();) {
-    Regex::Match match;
-    if (pattern.Find(text, from, match) != Regex::Outcome::kMatch) break;
-    if (base::Interrupted(static_cast<int64_t>(match.end - from + 1))) break;
-    if (match.begin == match.end) {  // an empty match splits, and the search continues after it
-      if (match.begin > covered) spans.push_back({covered, match.begin, invert});
-      covered = match.begin;
-      if (match.begin == text.size()) break;
-      from = match.begin + base::DecodeUtf8(text, match.begin).length;
+    ASSIGN_OR_RETURN(const std::optional<Regex::Match> match, pattern.Find(text, from));
+    if (!match || base::Interrupted(static_cast<int64_t>(match->end - from + 1))) break;
+    if (match->begin == match->end) {  // an empty match splits, and the search continues after it
+      if (match->begin > covered) spans.push_back({covered, match->begin, invert});
+      covered = match->begin;
+      if (match->begin == text.size()) break;
+      from = match->begin + base::DecodeUtf8(text, match->begin).length;
       continue;
     }
-    if (match.begin > covered) spans.push_back({covered, match.begin, invert});
-    spans.push_back({match.begin, match.end, !invert});
-    covered = from = match.end;
+    if (match->begin > covered) spans.push_back({covered, match->begin, invert});
+    spans.push_back({match->begin, match->end, !invert});
+    covered = from = match->end;
   }
   if (covered < text.size()) spans.push_back({covered, text.size(), invert});
+  return absl::OkStatus();
 }
 
 // Turns spans into words, in place. A span that `behavior` removes is left out.
@@ -89,12 +91,12 @@ bool PreTokenizer::keeps_all() const {
   });
 }
 
-void PreTokenizer::SplitWord(const PatternSplit& split, const TextPart& word,
-                             std::vector<TextPart>& out) {
+absl::Status PreTokenizer::SplitWord(const PatternSplit& split, const TextPart& word,
+                                     std::vector<TextPart>& out) {
   thread_local std::vector<Span> spans;  // scratch
   spans.clear();
   if (!split.in_byte_alphabet) {
-    FindSpans(split.pattern, split.invert, word.text, spans);
+    RETURN_IF_ERROR(FindSpans(split.pattern, split.invert, word.text, spans));
     ApplyBehavior(split.behavior, spans);
   } else {
     std::string characters;
@@ -104,7 +106,7 @@ void PreTokenizer::SplitWord(const PatternSplit& split, const TextPart& word,
       byte_at.resize(characters.size(), i);
     }
     byte_at.push_back(word.text.size());
-    FindSpans(split.pattern, split.invert, characters, spans);
+    RETURN_IF_ERROR(FindSpans(split.pattern, split.invert, characters, spans));
     ApplyBehavior(split.behavior, spans);
     for (Span& span : spans) {
       span.begin = byte_at[span.begin];
@@ -114,29 +116,31 @@ void PreTokenizer::SplitWord(const PatternSplit& split, const TextPart& word,
   for (const Span& span : spans) out.push_back(word.Sub(span.begin, span.end));
   // The spans of a huge word are freed. They would otherwise stay allocated until the thread ends.
   if (spans.capacity() > 64 * 1024) std::vector<Span>().swap(spans);
+  return absl::OkStatus();
 }
 
-void PreTokenizer::Split(const TextPart& part, SplitText& out) const {
+absl::Status PreTokenizer::Split(const TextPart& part, SplitText& out) const {
   out.words.clear();
   out.rewritten.clear();
-  if (part.text.empty()) return;
+  if (part.text.empty()) return absl::OkStatus();
   out.words.push_back(part);
   std::vector<TextPart> next;
   for (const auto& step : steps_) {
     if (const auto* split = std::get_if<PatternSplit>(&step)) {
       next.clear();
-      for (const TextPart& word : out.words) SplitWord(*split, word, next);
+      for (const TextPart& word : out.words) RETURN_IF_ERROR(SplitWord(*split, word, next));
       out.words.swap(next);
       continue;
     }
     for (TextPart& word : out.words) {
-      std::optional<AlignedText> edited = std::get<Normalizer>(step).Apply(word);
+      ASSIGN_OR_RETURN(std::optional<AlignedText> edited, std::get<Normalizer>(step).Apply(word));
       if (!edited) continue;
       out.rewritten.push_back(*std::move(edited));
       word = out.rewritten.back().Part();
     }
     std::erase_if(out.words, [](const TextPart& word) { return word.text.empty(); });
   }
+  return absl::OkStatus();
 }
 
 std::string_view Gpt2Pattern() {

@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "text/tokenizer/aligned_text.h"
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/regex.h"
@@ -39,9 +41,9 @@ class PreTokenizer {
   bool keeps_all() const;
 
   // Splits `part` into words, which are in order and never empty. If no step is a kRemoved split or
-  // an edit, the words cover the whole text, even if Regex::Find returns kGaveUp. `part` must be
-  // valid UTF-8.
-  void Split(const TextPart& part, SplitText& out) const;
+  // an edit, the words cover the whole text. `part` must be valid UTF-8. Returns InvalidArgument if
+  // a pattern gives up (Regex::Find); `out` is then unfinished.
+  absl::Status Split(const TextPart& part, SplitText& out) const;
 
  private:
   struct PatternSplit {
@@ -50,8 +52,8 @@ class PreTokenizer {
     bool invert = false;
     bool in_byte_alphabet = false;
   };
-  static void SplitWord(const PatternSplit& split, const TextPart& word,
-                        std::vector<TextPart>& out);
+  static absl::Status SplitWord(const PatternSplit& split, const TextPart& word,
+                                std::vector<TextPart>& out);
 
   std::vector<std::variant<PatternSplit, Normalizer>> steps_;
   bool byte_alphabet_ = false;

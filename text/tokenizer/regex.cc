@@ -1,5 +1,7 @@
 #include "text/tokenizer/regex.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,15 @@ namespace {
 using base::ToAbsl;
 
 constexpr size_t kMaxPatternBytes = 64 * 1024;
+
+// What one search may take for a text of n bytes: kMinSteps + kStepsPerByte x n steps and, where
+// the interpreter runs, kMinHeapBytes + kHeapPerByte x n bytes. A pattern of classes takes a few
+// steps for each byte of a run and no memory. The fixed parts leave room for patterns that repeat
+// groups on texts of ordinary words.
+constexpr uint64_t kMinSteps = 1'000'000;
+constexpr uint64_t kStepsPerByte = 64;
+constexpr uint64_t kMinHeapBytes = 16 << 20;
+constexpr uint64_t kHeapPerByte = 16;
 
 // The contents of the classes that replace \s, \S and \w. PCRE2's own classes differ: its \s also
 // matches U+180E, and its \w does not match marks.
@@ -110,16 +121,31 @@ absl::StatusOr<std::string> Translate(std::string_view pattern) {
   return out;
 }
 
-struct MatchDataDeleter {
+struct Deleter {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
 };
+using MatchData = std::unique_ptr<pcre2_match_data, Deleter>;
+using MatchContext = std::unique_ptr<pcre2_match_context, Deleter>;
 
-// Returns this thread's match data. Find reads only one pair of offsets, so all patterns can share
-// it.
-pcre2_match_data* ThreadMatchData() {
-  thread_local const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(
-      pcre2_match_data_create(1, nullptr));
-  return data.get();
+// Find reads only one pair of offsets, so all patterns can share match data of this size.
+MatchData MakeMatchData() { return MatchData(pcre2_match_data_create(1, nullptr)); }
+
+// Returns this thread's match context, with the limits for a text of `num_bytes`.
+pcre2_match_context* ThreadContext(uint64_t num_bytes) {
+  thread_local const MatchContext context(pcre2_match_context_create(nullptr));
+  const auto limit = [](uint64_t value) {
+    return static_cast<uint32_t>(std::min<uint64_t>(value, UINT32_MAX));
+  };
+  pcre2_set_match_limit(context.get(), limit(kMinSteps + kStepsPerByte * num_bytes));
+  pcre2_set_heap_limit(context.get(), limit((kMinHeapBytes + kHeapPerByte * num_bytes) / 1024));
+  return context.get();
+}
+
+absl::Status TooCostly() {
+  return absl::InvalidArgumentError(
+      "text: want words that the model's pattern for splitting text can tell apart, but one is too "
+      "long for it; put spaces or line breaks into it, or send token_ids");
 }
 
 }  // namespace
@@ -176,26 +202,30 @@ std::string Regex::Quote(std::string_view text) {
   return out;
 }
 
-Regex::Outcome Regex::Find(std::string_view text, size_t from, Match& match) const {
-  pcre2_match_data* data = ThreadMatchData();
+absl::StatusOr<std::optional<Regex::Match>> Regex::Find(std::string_view text, size_t from) const {
+  thread_local const MatchData jit_data = MakeMatchData();
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  pcre2_match_context* context = ThreadContext(text.size());
+  pcre2_match_data* data = jit_data.get();
   int rc = PCRE2_ERROR_JIT_STACKLIMIT;
   if (code_->has_jit) {
-    rc = pcre2_jit_match(code_->code, subject, text.size(), from, 0, data, nullptr);
+    rc = pcre2_jit_match(code_->code, subject, text.size(), from, 0, data, context);
   }
-  // Without a JIT, or when the JIT's stack is too small, the interpreter is used. The interpreter
-  // keeps its frames on the heap.
+  // Without a JIT, or when the JIT's stack is too small, the interpreter is used. It keeps its
+  // frames on the heap, in the match data, which is therefore freed after each search.
+  MatchData heap_data;
   if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
+    heap_data = MakeMatchData();
+    data = heap_data.get();
     rc = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                     data, nullptr);
+                     data, context);
   }
-  if (rc == PCRE2_ERROR_NOMATCH) return Outcome::kNoMatch;
-  if (rc < 0) return Outcome::kGaveUp;
+  if (rc == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  if (rc < 0) return TooCostly();
   const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data);
   // \K in a lookahead can put the start of a match after its end. Such a match is unusable.
-  if (offsets[0] > offsets[1] || offsets[0] < from) return Outcome::kGaveUp;
-  match = {.begin = offsets[0], .end = offsets[1]};
-  return Outcome::kMatch;
+  if (offsets[0] > offsets[1] || offsets[0] < from) return TooCostly();
+  return Match{.begin = offsets[0], .end = offsets[1]};
 }
 
 }  // namespace quire::text

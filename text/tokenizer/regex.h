@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,7 +16,7 @@ namespace quire::text {
 // differently (\s, \w, ^ and $, a class inside a class) is translated to keep its meaning. A
 // construct without an equivalent, such as set intersection "[a&&b]", is refused.
 //
-// Immutable; thread-safe. PCRE2's match limits apply.
+// Immutable; thread-safe. A search may take steps and memory in proportion to its text.
 class Regex {
  public:
   // Compiles `pattern`. If this fails, returns an InvalidArgument error that names the pattern and
@@ -32,11 +33,10 @@ class Regex {
     size_t begin = 0;
     size_t end = 0;
   };
-  enum class Outcome { kMatch, kNoMatch, kGaveUp };
-  // Finds the first match at or after `from`. `text` must be valid UTF-8, and `from` must be the
-  // start of a character. kGaveUp means that PCRE2 failed, for example at its match limit. The
-  // caller then keeps the rest of the text unsplit.
-  Outcome Find(std::string_view text, size_t from, Match& match) const;
+  // Returns the first match at or after `from`, or nothing if there is none. `text` must be valid
+  // UTF-8, and `from` must be the start of a character. Returns InvalidArgument if the search takes
+  // more steps or memory than it may. Then nothing is known about the text, which must be refused.
+  absl::StatusOr<std::optional<Match>> Find(std::string_view text, size_t from) const;
 
  private:
   struct Code;

@@ -32,8 +32,10 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual int32_t vocab_size() const = 0;
-  virtual std::vector<EncodedToken> Encode(std::string_view text,
-                                           const EncodeOptions& options) const = 0;
+  // Returns the tokens of `text`. InvalidArgument: a pattern of the tokenizer cannot split the text
+  // within the steps and the memory that it may take.
+  virtual absl::StatusOr<std::vector<EncodedToken>> Encode(std::string_view text,
+                                                           const EncodeOptions& options) const = 0;
 
   // Returns the bytes that a token appends to a text: " word" for "Ġword" or "▁word", and its own
   // text for a special token. A byte-level token may append a part of a UTF-8 character. Returns

@@ -70,8 +70,9 @@ absl::Status ReadAddedTokens(const json& added_tokens, TokenizerParts& parts) {
       continue;
     }
     // This token is matched in the normalized text, so its content is normalized too.
-    if (const auto normal = parts.normalizer.Apply({.text = added.content}))
-      added.content = normal->text;
+    ASSIGN_OR_RETURN(const std::optional<AlignedText> normal,
+                     parts.normalizer.Apply({.text = added.content}));
+    if (normal) added.content = normal->text;
     parts.normalized_added_tokens.Add(std::move(added));
   }
   return absl::OkStatus();

@@ -195,8 +195,8 @@ TEST_F(FrontendTest, ATemplateMayRefuseAConversation) {
 // Counts the bytes that it is asked to tokenize.
 class CountingTokenizer final : public testing::FakeTokenizer {
  public:
-  std::vector<text::EncodedToken> Encode(std::string_view text,
-                                         const text::EncodeOptions& options) const override {
+  absl::StatusOr<std::vector<text::EncodedToken>> Encode(
+      std::string_view text, const text::EncodeOptions& options) const override {
     num_bytes += std::ssize(text);
     return FakeTokenizer::Encode(text, options);
   }

@@ -24,6 +24,7 @@ namespace {
 using base::ToAbsl;
 using nlohmann::json;
 using quire::testing::ReadFile;
+using text::testing::Encoded;
 using text::testing::IdsOf;
 using text::testing::Joined;
 using text::testing::ParseFile;
@@ -48,7 +49,7 @@ void ExpectVectors(const text::Tokenizer& tokenizer, const std::string& vectors)
   ASSERT_EQ(texts.size(), 47u);
   ASSERT_GE(lines.size(), texts.size());
   for (size_t i = 0; i < texts.size(); ++i) {
-    const auto tokens = tokenizer.Encode(texts[i], {.add_special_tokens = false});
+    const auto tokens = Encoded(tokenizer, texts[i], {.add_special_tokens = false});
     std::string line = lines[i];
     while (line.starts_with(' ')) line.erase(0, 1);
     while (line.ends_with(' ')) line.pop_back();
@@ -96,12 +97,12 @@ void ExpectHashes(const text::Tokenizer& tokenizer, const json& goldens) {
     std::vector<int32_t> ids;
     if (name.ends_with(".json")) {  // a list of texts; the ids of each end with -1
       for (const json& text : ParseFile(path)) {
-        for (const int32_t id : IdsOf(tokenizer.Encode(text.get<std::string>(), {})))
+        for (const int32_t id : IdsOf(Encoded(tokenizer, text.get<std::string>())))
           ids.push_back(id);
         ids.push_back(-1);
       }
     } else {
-      ids = IdsOf(tokenizer.Encode(ReadFile(path), {}));
+      ids = IdsOf(Encoded(tokenizer, ReadFile(path)));
     }
     EXPECT_EQ(static_cast<int64_t>(ids.size()), golden[0]) << name;
     EXPECT_EQ(text::testing::HashOf(ids), golden[1]) << name;
@@ -164,10 +165,10 @@ TEST(Stories260KTest, GoldenPromptsAndTextsFromBothFormats) {
     ASSERT_EQ(cases.size(), 4u);
     for (const json& item : cases) {
       const auto ids = item["ids"].get<std::vector<int32_t>>();
-      EXPECT_EQ(IdsOf(tokenizer->Encode(item["prompt"].get<std::string>(), {})),
+      EXPECT_EQ(IdsOf(Encoded(*tokenizer, item["prompt"].get<std::string>())),
                 item["prompt_ids"].get<std::vector<int32_t>>());
       EXPECT_EQ(tokenizer->Decode(ids, /*skip_special_tokens=*/true), item["text"]);
-      EXPECT_EQ(IdsOf(tokenizer->Encode(item["text"].get<std::string>(), {})), ids);
+      EXPECT_EQ(IdsOf(Encoded(*tokenizer, item["text"].get<std::string>())), ids);
     }
   }
 }

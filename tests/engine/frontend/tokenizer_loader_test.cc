@@ -53,7 +53,7 @@ TEST(TokenizerLoaderTest, ReadsGgufMetadata) {
   model.gguf.emplace(std::move(contents->metadata));
   const auto tokenizer = LoadTokenizer(model);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_THAT(text::testing::IdsOf((*tokenizer)->Encode("he!<|im_end|>", {})),
+  EXPECT_THAT(text::testing::IdsOf(text::testing::Encoded(**tokenizer, "he!<|im_end|>")),
               ElementsAre(258, 256, '!', 258));
   EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(258));
   const auto texts = LoadSpecialTokenTexts(model, **tokenizer);
@@ -77,8 +77,9 @@ TEST(TokenizerLoaderTest, AMissingPreTokenizerIsTheArchitecturesOrWarnedOf) {
     model.gguf.emplace(std::move(contents->metadata));
     const auto tokenizer = LoadTokenizer(model);
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
-    return std::pair((*tokenizer)->Encode(" *", {.add_special_tokens = false}).size(),
-                     TokenizerWarning(model));
+    return std::pair(
+        text::testing::Encoded(**tokenizer, " *", {.add_special_tokens = false}).size(),
+        TokenizerWarning(model));
   };
   for (const std::string known : {"gptneox", "mpt", "gpt2"}) {
     const auto [words, warning] = load(known, "");

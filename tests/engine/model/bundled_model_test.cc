@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "base/json.h"
+#include "engine/frontend/token_ids.h"
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
@@ -42,10 +43,8 @@ TEST(BundledModelTest, TakesTheTokensOfTheReference) {
     const std::vector<double> margins = golden.at("margins");
     const double bound = golden.at("bound");
     const int64_t num_prompt = golden.at("num_prompt_tokens");
-    std::vector<int32_t> encoded;
-    for (const text::EncodedToken& token : (*tokenizer)->Encode(prompt, {}))
-      encoded.push_back(token.id);
-    EXPECT_EQ(encoded, std::vector<int32_t>(ids.begin(), ids.begin() + num_prompt));
+    EXPECT_EQ(Ids(*(*tokenizer)->Encode(prompt, {})),
+              std::vector<int32_t>(ids.begin(), ids.begin() + num_prompt));
     const testing::Logits logits = runner.Prefill(ids);
     for (int64_t i = num_prompt; i < std::ssize(ids); ++i) {
       ++of;

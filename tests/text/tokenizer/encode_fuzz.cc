@@ -46,8 +46,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto& tokenizer : *tokenizers) {
     std::vector<int32_t> ids;
     EncodedToken last;
-    for (const EncodedToken& token :
-         tokenizer->Encode(text, {.parse_special_tokens = size % 2 == 0})) {
+    const auto tokens = tokenizer->Encode(text, {.parse_special_tokens = size % 2 == 0});
+    QUIRE_CHECK(tokens.ok()) << tokens.status().ToString();
+    for (const EncodedToken& token : *tokens) {
       QUIRE_CHECK(token.begin >= last.begin && token.end >= last.end && token.begin <= token.end);
       QUIRE_CHECK(token.end <= static_cast<int64_t>(size));
       last = token;

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 
+#include "base/check.h"
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "engine/frontend/tokenizer_loader.h"
@@ -37,11 +38,11 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path) {
 }
 
 std::vector<int32_t> Ids(const Tokenizer& tokenizer, const std::string& text, bool special) {
+  const auto tokens =
+      tokenizer.Encode(text, {.add_special_tokens = special, .parse_special_tokens = special});
+  QUIRE_CHECK(tokens.ok()) << tokens.status().ToString();
   std::vector<int32_t> ids;
-  for (const auto& token :
-       tokenizer.Encode(text, {.add_special_tokens = special, .parse_special_tokens = special})) {
-    ids.push_back(token.id);
-  }
+  for (const auto& token : *tokens) ids.push_back(token.id);
   return ids;
 }
 

@@ -44,6 +44,13 @@ std::unique_ptr<Tokenizer> TinyTokenizer(std::string_view name) {
       absl::StrCat("text/tokenizer/testdata/tiny_", ToAbsl(name), ".json"))));
 }
 
+std::vector<EncodedToken> Encoded(const Tokenizer& tokenizer, std::string_view text,
+                                  const EncodeOptions& options) {
+  auto tokens = tokenizer.Encode(text, options);
+  EXPECT_TRUE(tokens.ok()) << tokens.status();
+  return tokens.ok() ? *std::move(tokens) : std::vector<EncodedToken>();
+}
+
 std::vector<int32_t> IdsOf(const std::vector<EncodedToken>& tokens) {
   std::vector<int32_t> ids;
   for (const EncodedToken& token : tokens) ids.push_back(token.id);

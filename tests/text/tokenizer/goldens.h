@@ -26,6 +26,9 @@ std::unique_ptr<Tokenizer> TokenizerFromJson(const std::string& tokenizer_json);
 std::unique_ptr<Tokenizer> TinyTokenizer(std::string_view name);
 extern const std::vector<std::string> kTinyNames;
 
+// Returns the tokens of `text`. Fails the test and returns none if the tokenizer refuses the text.
+std::vector<EncodedToken> Encoded(const Tokenizer& tokenizer, std::string_view text,
+                                  const EncodeOptions& options = {});
 std::vector<int32_t> IdsOf(const std::vector<EncodedToken>& tokens);
 // Returns the ids with spaces between them, such as "1 2 3".
 std::string Joined(const std::vector<EncodedToken>& tokens);

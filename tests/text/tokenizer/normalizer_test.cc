@@ -14,7 +14,7 @@ TEST(NormalizerTest, StepsKeepWhereBytesCameFrom) {
   normalizer.AddPrepend("▁");
   normalizer.AddReplace(" ", "▁");
   const std::string text = "ab c";
-  const auto normal = normalizer.Apply({.text = text, .offset = 10});
+  const auto normal = *normalizer.Apply({.text = text, .offset = 10});
   ASSERT_TRUE(normal.has_value());
   EXPECT_EQ(normal->text, "▁ab▁c");
   const TextPart part = normal->Part();
@@ -28,13 +28,13 @@ TEST(NormalizerTest, StepsKeepWhereBytesCameFrom) {
 TEST(NormalizerTest, PrependsOnlyWhereAskedTo) {
   Normalizer always;
   always.AddPrependUnlessThere("_", /*only_at_input_start=*/false);
-  EXPECT_EQ(always.Apply({.text = "a", .offset = 3})->text, "_a");
-  EXPECT_FALSE(always.Apply({.text = "_a"}).has_value());
-  EXPECT_FALSE(always.Apply({.text = ""}).has_value());
+  EXPECT_EQ((*always.Apply({.text = "a", .offset = 3}))->text, "_a");
+  EXPECT_FALSE(always.Apply({.text = "_a"})->has_value());
+  EXPECT_FALSE(always.Apply({.text = ""})->has_value());
   Normalizer first;
   first.AddPrependUnlessThere("_", /*only_at_input_start=*/true);
-  EXPECT_EQ(first.Apply({.text = "a"})->text, "_a");
-  EXPECT_FALSE(first.Apply({.text = "a", .offset = 3}).has_value());
+  EXPECT_EQ((*first.Apply({.text = "a"}))->text, "_a");
+  EXPECT_FALSE(first.Apply({.text = "a", .offset = 3})->has_value());
 }
 
 TEST(NormalizerTest, ReplacesByPattern) {
@@ -42,8 +42,17 @@ TEST(NormalizerTest, ReplacesByPattern) {
   ASSERT_TRUE(regex.ok());
   Normalizer normalizer;
   normalizer.AddReplace(*std::move(regex), "~");
-  EXPECT_EQ(normalizer.Apply({.text = "a  b c   "})->text, "a~b c~");
-  EXPECT_FALSE(normalizer.Apply({.text = "a b"}).has_value());
+  EXPECT_EQ((*normalizer.Apply({.text = "a  b c   "}))->text, "a~b c~");
+  EXPECT_FALSE(normalizer.Apply({.text = "a b"})->has_value());
+}
+
+TEST(NormalizerTest, RefusesTheTextWhenAPatternGivesUp) {
+  auto regex = Regex::Create("(?:a+)+$");
+  ASSERT_TRUE(regex.ok());
+  Normalizer normalizer;
+  normalizer.AddReplace(*std::move(regex), "~");
+  EXPECT_EQ(normalizer.Apply({.text = std::string(60, 'a') + "b"}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(CharacterStepsTest, LowercaseIsEachCharactersFullMapping) {

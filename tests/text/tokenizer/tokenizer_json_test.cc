@@ -13,6 +13,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
+using testing::Encoded;
 using ::testing::HasSubstr;
 using testing::IdsOf;
 using testing::Joined;
@@ -29,9 +30,9 @@ TEST_P(TinyTokenizerTest, GivesTheReferencesIds) {
   ASSERT_GT(texts.size(), 80u);
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto text = texts[i].get<std::string>();
-    EXPECT_EQ(Joined(tokenizer->Encode(text, {})), cases["ids"][GetParam()][i]) << texts[i];
-    EXPECT_EQ(Joined(tokenizer->Encode(
-                  text, {.add_special_tokens = false, .parse_special_tokens = false})),
+    EXPECT_EQ(Joined(Encoded(*tokenizer, text)), cases["ids"][GetParam()][i]) << texts[i];
+    EXPECT_EQ(Joined(Encoded(*tokenizer, text,
+                             {.add_special_tokens = false, .parse_special_tokens = false})),
               cases["plain_ids"][GetParam()][i])
         << "plain " << texts[i];
   }
@@ -44,7 +45,7 @@ TEST_P(TinyTokenizerTest, DecodesAsTheReference) {
   const json& decoded = cases["decoded"][GetParam()];
   ASSERT_GT(decoded.size(), 20u);
   for (size_t i = 0; i < decoded.size(); ++i) {
-    const auto ids = IdsOf(tokenizer->Encode(cases["texts"][i].get<std::string>(), {}));
+    const auto ids = IdsOf(Encoded(*tokenizer, cases["texts"][i].get<std::string>()));
     EXPECT_EQ(tokenizer->Decode(ids, /*skip_special_tokens=*/true), decoded[i])
         << cases["texts"][i];
   }
@@ -150,14 +151,14 @@ TEST(TokenizerJsonTest, TakesEndAndBosFromTheFilesBeside) {
 
   // The post-processor's template adds <s> in front and </s> at the end. A tokenizer_config.json
   // overrides the template only for certain tokenizer classes, such as Llama's.
-  EXPECT_THAT(IdsOf((*tokenizer)->Encode("", {})), ElementsAre(0, 1));
+  EXPECT_THAT(IdsOf(Encoded(**tokenizer, "")), ElementsAre(0, 1));
   const json llama = {{"tokenizer_class", "LlamaTokenizer"},
                       {"add_bos_token", true},
                       {"add_eos_token", false},
                       {"bos_token", "<|user|>"}};
   tokenizer = CreateTokenizer(HfTokenizerFiles{text, null, null, llama});
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_THAT(IdsOf((*tokenizer)->Encode("", {})), ElementsAre(2));
+  EXPECT_THAT(IdsOf(Encoded(**tokenizer, "")), ElementsAre(2));
 }
 
 // Gemma has added tokens that are runs of space markers. The decoder replaces markers in added
