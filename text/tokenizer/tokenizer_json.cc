@@ -69,10 +69,14 @@ absl::Status ReadAddedTokens(const json& added_tokens, TokenizerParts& parts) {
       parts.added_tokens.Add(std::move(added));
       continue;
     }
-    // This token is matched in the normalized text, so its content is normalized too.
+    // This token is matched in the normalized text, so its content is normalized too. It is decoded
+    // by that spelling: behind a Prepend, the token has taken the space before it.
     ASSIGN_OR_RETURN(const std::optional<AlignedText> normal,
                      parts.normalizer.Apply({.text = added.content}));
-    if (normal) added.content = normal->text;
+    if (normal) {
+      added.content = normal->text;
+      parts.vocabulary[static_cast<size_t>(added.id)].bytes = normal->text;
+    }
     parts.normalized_added_tokens.Add(std::move(added));
   }
   return absl::OkStatus();

@@ -1,5 +1,8 @@
 #include "text/tokenizer/tokenizer_json.h"
 
+#include <algorithm>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -172,6 +175,22 @@ TEST(TokenizerJsonTest, AMarkerInAnAddedTokenIsASpace) {
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(tokenizer->TokenBytes(id), "  x");
   EXPECT_EQ(tokenizer->Piece(id), "▁▁x");
+}
+
+// Behind a Prepend and a Replace, "<x>" is searched as "▁<x>", so the token takes the space before
+// it, as in Hugging Face's tokenizers.
+TEST(TokenizerJsonTest, ANormalizedAddedTokenIsDecodedAsItIsSearched) {
+  json root = ReadTestJson("tiny_sentencepiece.json");
+  const auto id = static_cast<int32_t>(root["model"]["vocab"].size() + 100);
+  root["added_tokens"].push_back(
+      {{"id", id}, {"content", "<x>"}, {"special", false}, {"normalized", true}});
+  const auto tokenizer = testing::TokenizerFromJson(root.dump());
+  ASSERT_NE(tokenizer, nullptr);
+  for (const std::string text : {"hello <x> world", "<x> world", "hello<x>", "hello  <x>"}) {
+    const auto ids = IdsOf(Encoded(*tokenizer, text));
+    EXPECT_EQ(std::ranges::count(ids, id), text == "hello<x>" ? 0 : 1) << text;
+    EXPECT_EQ(tokenizer->Decode(ids, /*skip_special_tokens=*/true), text);
+  }
 }
 
 TEST(TokenizerJsonTest, AnythingElseIsAnErrorAndNoCrash) {
