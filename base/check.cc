@@ -11,7 +11,6 @@ CheckFailure::CheckFailure(const char* file, int line, const char* condition) {
 }
 
 CheckFailure::~CheckFailure() {
-  stream_ << '\n';
   LogLastWords(stream_.str());
   std::abort();
 }

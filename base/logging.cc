@@ -6,14 +6,16 @@
 #include <chrono>
 #include <climits>
 #include <poll.h>
+#include <span>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "nlohmann/json.hpp"
 
-#include "base/json.h"
 #include "base/mutex.h"
 #include "base/strings.h"
 
@@ -42,13 +44,27 @@ const char* LevelName(LogLevel level) {
   return "?";
 }
 
+// Returns `text` in JSON's quotes, with all but printable ASCII escaped.
+std::string QuoteAscii(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/true,
+                                   nlohmann::json::error_handler_t::replace);
+}
+
+// Appends `message` without quotes. Only its own quotes and backslashes stay as they are.
+void AppendMessage(std::string_view message, std::string& line) {
+  for (const char c : message) {
+    const bool is_printable = c >= 0x20 && c < 0x7f;
+    line += is_printable ? std::string(1, c) : absl::CHexEscape(absl::string_view(&c, 1));
+  }
+}
+
 std::string FormatLine(LogLevel level, std::string_view component, std::string_view message,
-                       std::initializer_list<LogField> fields) {
+                       std::span<const LogField> fields) {
   const std::string time =
       absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
   if (line_format.load(std::memory_order_relaxed) == LogFormat::kText) {
-    std::string line =
-        absl::StrCat(time, " ", LevelName(level), " ", ToAbsl(component), ": ", ToAbsl(message));
+    std::string line = absl::StrCat(time, " ", LevelName(level), " ", ToAbsl(component), ": ");
+    AppendMessage(message, line);
     for (const LogField& field : fields) {
       absl::StrAppend(&line, " ", field.key, "=");
       if (field.is_text) {
@@ -59,12 +75,12 @@ std::string FormatLine(LogLevel level, std::string_view component, std::string_v
     }
     return line + "\n";
   }
-  std::string line =
-      absl::StrCat("{\"time\":\"", time, "\",\"level\":\"", LevelName(level),
-                   "\",\"component\":", QuoteJson(component), ",\"message\":", QuoteJson(message));
+  std::string line = absl::StrCat("{\"time\":\"", time, "\",\"level\":\"", LevelName(level),
+                                  "\",\"component\":", QuoteAscii(component),
+                                  ",\"message\":", QuoteAscii(message));
   for (const LogField& field : fields) {
-    absl::StrAppend(&line, ",", QuoteJson(field.key), ":",
-                    field.is_text ? QuoteJson(field.value) : field.value);
+    absl::StrAppend(&line, ",", QuoteAscii(field.key), ":",
+                    field.is_text ? QuoteAscii(field.value) : field.value);
   }
   return line + "}\n";
 }
@@ -168,8 +184,9 @@ class LogQueue {
     }
     lines.swap(lines_);
     if (const int64_t dropped = std::exchange(num_unreported_, 0); dropped > 0) {
+      const LogField fields[] = {{"lines", dropped}};
       lines += FormatLine(LogLevel::kWarning, "log",
-                          "lines dropped: whoever reads stderr was too slow", {{"lines", dropped}});
+                          "lines dropped: whoever reads stderr was too slow", fields);
     }
     writing_ = true;
     return true;
@@ -200,6 +217,10 @@ LogQueue& Queue() {
   return queue;
 }
 
+void QueueLine(std::string_view line) {
+  if (!Queue().Push(line)) WriteLines(line);
+}
+
 }  // namespace
 
 void SetLogLevel(LogLevel level) { minimum_level.store(level, std::memory_order_relaxed); }
@@ -210,9 +231,31 @@ void SetLogFormat(LogFormat format) { line_format.store(format, std::memory_orde
 
 void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields) {
+  if (LogEnabled(level)) QueueLine(FormatLine(level, component, message, fields));
+}
+
+std::optional<int64_t> LogLimit::Take(absl::Time now) {
+  MutexLock lock(mu_);
+  if (now - second_ >= absl::Seconds(1) || now < second_) {
+    second_ = now;
+    num_lines_ = 0;
+  }
+  if (num_lines_ == kMaxLines) {
+    ++num_left_out_;
+    return std::nullopt;
+  }
+  ++num_lines_;
+  return std::exchange(num_left_out_, 0);
+}
+
+void LogLimited(LogLimit& limit, absl::Time now, LogLevel level, std::string_view component,
+                std::string_view message, std::initializer_list<LogField> fields) {
   if (!LogEnabled(level)) return;
-  const std::string line = FormatLine(level, component, message, fields);
-  if (!Queue().Push(line)) WriteLines(line);
+  const std::optional<int64_t> num_left_out = limit.Take(now);
+  if (!num_left_out) return;
+  std::vector<LogField> all = fields;
+  if (*num_left_out > 0) all.emplace_back("lines_left_out", *num_left_out);
+  QueueLine(FormatLine(level, component, message, all));
 }
 
 LogThread::LogThread() {
@@ -230,7 +273,14 @@ LogThread::~LogThread() {
 
 int64_t NumLogLinesDropped() { return num_dropped; }
 
-void LogLastWords(std::string_view line) {
+void LogLastWords(std::string_view text) {
+  std::string line(text);
+  if (line_format.load(std::memory_order_relaxed) == LogFormat::kJson) {
+    const LogField fields[] = {{"error", text}};
+    line = FormatLine(LogLevel::kError, "log", "the process ends", fields);
+  } else {
+    line += '\n';
+  }
   if (!Queue().PushLastWords(line)) WriteLines(line);
 }
 

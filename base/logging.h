@@ -5,16 +5,22 @@
 // or, as JSON:
 //   {"time":"2026-01-02T03:04:05.678Z","level":"INFO","component":"engine",
 //    "message":"model loaded","model":"smollm2","blocks":1024}
-// Prompts and generated text are never logged.
+// Prompts and generated text are never logged. No text makes a second line, or moves a terminal's
+// cursor: all but printable ASCII is escaped.
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <type_traits>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
+#include "base/mutex.h"
 
 namespace quire::base {
 
@@ -27,7 +33,8 @@ bool LogEnabled(LogLevel level);
 // The format is kText until set. Thread-safe.
 void SetLogFormat(LogFormat format);
 
-// One key=value pair of a log line. Text values are quoted and escaped in the line.
+// One key=value pair of a log line. Text values are quoted and escaped in the line. Text of clients
+// and libraries belongs here, since a message stands without quotes.
 struct LogField {
   LogField(std::string_view name, std::string_view text) : key(name), value(text), is_text(true) {}
   LogField(std::string_view name, const std::string& text)
@@ -46,6 +53,27 @@ struct LogField {
 // such lines of several threads never mix. Does not block while a LogThread exists.
 void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields = {});
+
+// The limit of one kind of lines that clients can cause: kMaxLines in each second. Thread-safe.
+class LogLimit {
+ public:
+  static constexpr int64_t kMaxLines = 10;
+
+  // Counts a line at `now`, a time of base::SteadyNow(). Returns nullopt if the line must be left
+  // out. Otherwise returns the number of lines that were left out since the last one.
+  std::optional<int64_t> Take(absl::Time now);
+
+ private:
+  Mutex mu_;
+  absl::Time second_ ABSL_GUARDED_BY(mu_);         // the start of the second that is being counted
+  int64_t num_lines_ ABSL_GUARDED_BY(mu_) = 0;     // lines of that second
+  int64_t num_left_out_ ABSL_GUARDED_BY(mu_) = 0;  // since the last line
+};
+
+// Logs within `limit`. If lines were left out before this one, its last field is their number,
+// `lines_left_out`. Every line that a client can cause at no cost is logged in this way.
+void LogLimited(LogLimit& limit, absl::Time now, LogLevel level, std::string_view component,
+                std::string_view message, std::initializer_list<LogField> fields);
 
 // While a LogThread exists, Log only queues lines, and the thread of the LogThread writes them. So
 // no other thread waits for a slow reader of stderr. The queue is bounded. When the queue is full,
@@ -67,8 +95,9 @@ class LogThread {
 // The number of lines dropped because stderr took them too slowly or not at all.
 int64_t NumLogLinesDropped();
 
-// Writes `line` as it is, after the queued lines, and returns when it is written. If a LogThread
-// exists, returns after a second at the latest. Meant for the last line before the process ends.
-void LogLastWords(std::string_view line);
+// Writes `text` after the queued lines, and returns when it is written: as JSON in a line of level
+// ERROR with the field `error`, as text as it is, with a line's end. If a LogThread exists, returns
+// after a second at the latest. Meant for the last line before the process ends.
+void LogLastWords(std::string_view text);
 
 }  // namespace quire::base

@@ -224,7 +224,7 @@ constexpr int kDeviceLostStatus = 3;
       "the device hangs, and the server ends: send the request again, to another server or later"));
   calls.WaitUntilNone(base::SteadyNow() + kLastWords);
   absl::SleepFor(kLastBytes);
-  base::LogLastWords("quire-server: the device hangs; see the server's log\n");
+  base::LogLastWords("quire-server: the device hangs; see the server's log");
   std::_Exit(kDeviceLostStatus);
 }
 
@@ -321,7 +321,7 @@ absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credent
 }
 
 int Fail(const absl::Status& status, int code) {
-  base::LogLastWords(absl::StrFormat("quire-server: %s\n", std::string(status.message())));
+  base::LogLastWords(absl::StrFormat("quire-server: %s", std::string(status.message())));
   return code;
 }
 
@@ -336,13 +336,13 @@ int Main(int argc, char** argv) {
   if (command->help) return std::fputs(HelpText().c_str(), stdout) < 0 ? 1 : 0;
   if (command->version) return std::puts("quire-server " QUIRE_VERSION) < 0 ? 1 : 0;
   base::SetLogLevel(command->config.log_level);
+  base::SetLogFormat(command->config.log_format == "json" ? base::LogFormat::kJson
+                                                          : base::LogFormat::kText);
   for (const std::string& warning : command->warnings) {
     Log(LogLevel::kWarning, "config", warning);
   }
   const auto credentials = LoadCredentials(command->config);
   if (!credentials.ok()) return Fail(credentials.status(), 2);
-  base::SetLogFormat(command->config.log_format == "json" ? base::LogFormat::kJson
-                                                          : base::LogFormat::kText);
   std::signal(SIGPIPE, SIG_IGN);
   door::RaiseDescriptorLimit();
   StopSignals signals;

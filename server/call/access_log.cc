@@ -1,9 +1,7 @@
 #include "server/call/access_log.h"
 
 #include <cstddef>
-#include <utility>
-
-#include "base/logging.h"
+#include <initializer_list>
 
 namespace quire::server {
 
@@ -15,48 +13,30 @@ AccessLogMode ParseAccessLogMode(std::string_view text) {
 void AccessLog::Ended(const EndedCall& call, absl::Time now) {
   const bool failed = call.code != absl::StatusCode::kOk;
   if (mode_ == AccessLogMode::kOff || (mode_ == AccessLogMode::kErrors && !failed)) return;
-  const int64_t num_silent = failed ? CountFailure(call.rpc, call.code, now) : 0;
-  if (num_silent < 0) return;
-  const std::string_view rpc = kRpcNames[static_cast<size_t>(call.rpc)];
-  const base::LogField code("code", kStatusCodeNames[static_cast<size_t>(call.code)]);
-  if (num_silent > 0) {
-    base::Log(base::LogLevel::kInfo, "rpc", "calls that left no line",
-              {{"rpc", rpc}, code, {"calls", num_silent}});
-  }
+  const auto rpc = static_cast<size_t>(call.rpc);
+  const auto code = static_cast<size_t>(call.code);
+  const auto write = [&](std::initializer_list<base::LogField> fields) {
+    if (!failed) return base::Log(base::LogLevel::kInfo, "rpc", kRpcNames[rpc], fields);
+    base::LogLimited(failures_[rpc][code], now, base::LogLevel::kInfo, "rpc", kRpcNames[rpc],
+                     fields);
+  };
   const base::LogField id("request_id", call.request_id);
   const base::LogField caller("caller", call.caller == nullptr ? "" : call.caller->name);
   const base::LogField tenant("tenant", call.caller == nullptr ? "" : call.caller->tenant);
   const base::LogField peer("peer", call.peer);
-  if (call.summary == nullptr) {
-    return base::Log(base::LogLevel::kInfo, "rpc", rpc, {id, caller, tenant, peer, code});
-  }
+  const base::LogField ended("code", kStatusCodeNames[code]);
+  if (call.summary == nullptr) return write({id, caller, tenant, peer, ended});
   const engine::Usage& usage = call.summary->usage;
-  base::Log(base::LogLevel::kInfo, "rpc", rpc,
-            {id,
-             caller,
-             tenant,
-             peer,
-             code,
-             {"prompt_tokens", usage.prompt_tokens},
-             {"cached_tokens", usage.cached_tokens},
-             {"completion_tokens", usage.completion_tokens},
-             {"ttft_ms", absl::ToInt64Milliseconds(call.summary->timings.ttft)},
-             {"total_ms", absl::ToInt64Milliseconds(call.total)}});
-}
-
-int64_t AccessLog::CountFailure(Rpc rpc, absl::StatusCode code, absl::Time now) {
-  base::MutexLock lock(mu_);
-  Failures& failures = failures_[static_cast<size_t>(rpc)][static_cast<size_t>(code)];
-  if (now - failures.second >= absl::Seconds(1) || now < failures.second) {
-    failures.second = now;
-    failures.num_lines = 0;
-  }
-  if (failures.num_lines == kMaxFailures) {
-    ++failures.num_silent;
-    return -1;
-  }
-  ++failures.num_lines;
-  return std::exchange(failures.num_silent, 0);
+  write({id,
+         caller,
+         tenant,
+         peer,
+         ended,
+         {"prompt_tokens", usage.prompt_tokens},
+         {"cached_tokens", usage.cached_tokens},
+         {"completion_tokens", usage.completion_tokens},
+         {"ttft_ms", absl::ToInt64Milliseconds(call.summary->timings.ttft)},
+         {"total_ms", absl::ToInt64Milliseconds(call.total)}});
 }
 
 }  // namespace quire::server

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "base/clock.h"
 #include "base/logging.h"
 #include "server/door/tls.h"
 
@@ -295,8 +296,10 @@ void Greeter::Welcome(Newcomer& newcomer) {
 void Greeter::TurnAway(Newcomer& newcomer, Turned why) {
   if (newcomer.is_self) return Forget(newcomer);
   counters_.turned.Add(why);
-  base::Log(base::LogLevel::kDebug, "door", "connection turned away",
-            {{"peer", newcomer.address}, {"reason", kTurnedNames[static_cast<size_t>(why)]}});
+  static base::LogLimit limit;
+  base::LogLimited(
+      limit, base::SteadyNow(), base::LogLevel::kDebug, "door", "connection turned away",
+      {{"peer", newcomer.address}, {"reason", kTurnedNames[static_cast<size_t>(why)]}});
   Forget(newcomer);
 }
 

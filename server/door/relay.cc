@@ -6,6 +6,7 @@
 
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/logging.h"
 #include "server/door/http2_frames.h"
 
@@ -321,8 +322,9 @@ void Relay::Discard(Connection& c) {
 
 void Relay::CutOff(Connection& c) {
   counters_.cut.Add(*c.watch.verdict());
-  base::Log(base::LogLevel::kWarning, "door", "connection cut",
-            {{"peer", c.address}, {"reason", c.watch.why()}});
+  static base::LogLimit limit;
+  base::LogLimited(limit, base::SteadyNow(), base::LogLevel::kWarning, "door", "connection cut",
+                   {{"peer", c.address}, {"reason", c.watch.why()}});
   // GOAWAY cannot be sent in the middle of another frame. In that case the client only sees the
   // connection end.
   c.to_client = c.to_client.empty() && c.watch.can_speak() ? c.watch.Goaway() : "";

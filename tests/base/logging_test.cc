@@ -98,6 +98,89 @@ TEST(LoggingTest, ALineOfJson) {
   EXPECT_EQ((*json)["count"], -3);
 }
 
+// All 256 bytes, and characters of Unicode that end a line or begin a terminal's command.
+std::string Hostile() {
+  std::string text = "\u0085\u009b31m\u2028\u202e";
+  for (int byte = 0; byte < 256; ++byte) text += static_cast<char>(byte);
+  return text;
+}
+
+TEST(LoggingTest, NoTextMakesASecondLine) {
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    StderrPipe pipe;
+    std::string text;
+    std::thread reader([&] { text = pipe.ReadAll(); });
+    SetLogFormat(format);
+    LogLimit limit;
+    Log(LogLevel::kInfo, "room", Hostile(), {{"text", Hostile()}});
+    LogLimited(limit, absl::UnixEpoch(), LogLevel::kInfo, "room", Hostile(), {{"text", Hostile()}});
+    SetLogFormat(LogFormat::kText);
+    pipe.Restore();
+    reader.join();
+    const std::vector<std::string> lines = Lines(text);
+    EXPECT_EQ(lines.size(), 2u);
+    for (const std::string& line : lines) {
+      for (const char c : line) EXPECT_TRUE(c >= 0x20 && c < 0x7f) << static_cast<int>(c);
+      if (format == LogFormat::kJson) {
+        const auto json = ParseJson(line, "line");
+        ASSERT_TRUE(json.ok()) << line;
+        EXPECT_EQ((*json)["message"], (*json)["text"]);
+      }
+    }
+  }
+}
+
+TEST(LoggingTest, LastWordsKeepToTheFormat) {
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    StderrPipe pipe;
+    SetLogFormat(format);
+    LogLastWords("no \"model\"");
+    SetLogFormat(LogFormat::kText);
+    pipe.Restore();
+    const std::string text = pipe.ReadAll();
+    if (format == LogFormat::kText) {
+      EXPECT_EQ(text, "no \"model\"\n");
+      continue;
+    }
+    const auto json = ParseJson(text, "line");
+    ASSERT_TRUE(json.ok()) << text;
+    EXPECT_EQ((*json)["level"], "ERROR");
+    EXPECT_EQ((*json)["error"], "no \"model\"");
+  }
+}
+
+TEST(LogLimitTest, TakesTenLinesASecondAndCountsTheRest) {
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  LogLimit limit;
+  for (int64_t i = 0; i < LogLimit::kMaxLines; ++i) EXPECT_EQ(limit.Take(start), 0);
+  EXPECT_EQ(limit.Take(start), std::nullopt);
+  EXPECT_EQ(limit.Take(start + absl::Milliseconds(999)), std::nullopt);
+  EXPECT_EQ(limit.Take(start + absl::Seconds(1)), 2);
+  for (int64_t i = 1; i < LogLimit::kMaxLines; ++i) {
+    EXPECT_EQ(limit.Take(start + absl::Seconds(1)), 0);
+  }
+  EXPECT_EQ(limit.Take(start + absl::Seconds(1)), std::nullopt);
+}
+
+TEST(LogLimitTest, TheNextLineTellsHowManyWereLeftOut) {
+  StderrPipe pipe;
+  LogLimit limit;
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  const auto log = [&](absl::Time now, LogLevel level = LogLevel::kInfo) {
+    LogLimited(limit, now, level, "room", "flood", {{"n", 1}});
+  };
+  for (int i = 0; i < 1000; ++i) log(start, LogLevel::kDebug);  // not enabled, so not counted
+  for (int i = 0; i < 1000; ++i) log(start);
+  log(start + absl::Seconds(1));
+  log(start + absl::Seconds(1));
+  pipe.Restore();
+  const std::vector<std::string> lines = Lines(pipe.ReadAll());
+  ASSERT_EQ(lines.size(), 12u);
+  EXPECT_TRUE(absl::EndsWith(lines[9], "flood n=1")) << lines[9];
+  EXPECT_TRUE(absl::EndsWith(lines[10], "flood n=1 lines_left_out=990")) << lines[10];
+  EXPECT_TRUE(absl::EndsWith(lines[11], "flood n=1")) << lines[11];
+}
+
 TEST(LogThreadTest, EveryLineComesWholeAndInItsThreadsOrder) {
   constexpr int kThreads = 4;
   constexpr int kLines = 500;
@@ -196,7 +279,7 @@ TEST(LogThreadDeathTest, LastWordsStandBehindWhatWasLogged) {
         Log(LogLevel::kInfo, "t", "before");
         QUIRE_CHECK(1 == 2) << "for a test";
       },
-      "t: before\n.*logging_test.cc:[0-9]+: check failed: 1 == 2 for a test");
+      "t: before\n.*logging_test.cc:[0-9]+: check failed: 1 == 2 for a test\n");
 }
 
 }  // namespace

@@ -1190,6 +1190,18 @@ bug, drop = source("server/stop_signals.cc", "stop_signals_test")
 bug("OwnStopIsASignal", "a signal after a stop of its own ends the server at once", ("void StopSignals::Stop() {", "stopped_ = true;"),
     "signalled_ = BUG;\n  stopped_ = true;")
 
+# --- The log.
+
+bug, drop = source("base/logging.cc", "logging_test")
+bug("LogMessageRaw", "a message's control bytes stand in the log", "const bool is_printable = c >= 0x20 && c < 0x7f;",
+    "const bool is_printable = BUG || (c >= 0x20 && c < 0x7f);")
+bug("LogLimitEdge", "a kind of lines has one more in a second than its limit", "if (num_lines_ == kMaxLines) {",
+    "if (num_lines_ == kMaxLines + (BUG ? 1 : 0)) {")
+drop("LogLeftOut", "lines that were left out are not counted", "++num_left_out_;")
+bug, drop = source("server/grpc/library_logs.cc", "server_test:LibraryLogsTest.*")
+bug("LibraryTextUncut", "a library's text is logged at any length", "text.substr(0, kMaxTextBytes)",
+    "text.substr(0, BUG ? text.size() : kMaxTextBytes)")
+
 # --- Memory of the largest step.
 
 bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_rehearsal_test")
