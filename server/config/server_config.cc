@@ -251,15 +251,15 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .group = "Network",
        .placeholder = "HOST:PORT",
        .help = "Address of the gRPC services; port 0: any free one, which the log shows. On an "
-               "address that is not loopback, ControlService and reflection are served only with "
-               "--tls_client_ca or --auth_token_file; then GetStats, Drain, reflection and "
-               "aborting others' requests need the role operator.",
+               "address that is not loopback, GetStats, GetCacheMap, Drain, FlushPrefixCache, "
+               "reflection and aborting others' requests are served only with --tls_client_ca or "
+               "--auth_token_file; then they need the role operator.",
        .target = &config.listen},
       {.name = "control_listen",
        .group = "Network",
        .placeholder = "HOST:PORT",
-       .help = "Separate address for ControlService and reflection. On loopback it requires no "
-               "role. Default: none; both are served at --listen.",
+       .help = "Separate address for operators' calls of ControlService and for reflection. On "
+               "loopback it requires no role. Default: none; both are served at --listen.",
        .target = &config.control_listen},
       {.name = "admin_listen",
        .group = "Network",

@@ -72,7 +72,7 @@ class ControlService final : public RawControlService {
         *context, Rpc::kGetStats, *request, *response,
         [this](const Principal& caller, const v1::GetStatsRequest&,
                v1::GetStatsResponse& out) -> absl::Status {
-          RETURN_IF_ERROR(CheckOperator(parts_.trusts_place, caller));
+          RETURN_IF_ERROR(CheckCaller(caller));
           out = ToProto(parts_.engine.stats());
           return absl::OkStatus();
         });
@@ -90,7 +90,7 @@ class ControlService final : public RawControlService {
           // Tries the caller's own request first. An operator may also abort other callers'
           // requests.
           const absl::Status own = parts_.engine.Abort(in.request_id(), caller.name);
-          if (own.ok() || !CheckOperator(parts_.trusts_place, caller).ok()) return own;
+          if (own.ok() || !CheckCaller(caller).ok()) return own;
           return parts_.engine.Abort(in.request_id(), std::nullopt);
         });
   }
@@ -102,7 +102,7 @@ class ControlService final : public RawControlService {
         *context, Rpc::kDrain, *request, *response,
         [this](const Principal& caller, const v1::DrainRequest&,
                v1::DrainResponse& out) -> absl::Status {
-          RETURN_IF_ERROR(CheckOperator(parts_.trusts_place, caller));
+          RETURN_IF_ERROR(CheckCaller(caller));
           parts_.drain();
           const v1::QueueStats queue = ToProto(parts_.engine.stats()).queue();
           out.set_num_running(queue.num_running());
@@ -156,11 +156,19 @@ class ControlService final : public RawControlService {
   }
 
  private:
+  // Returns an error unless `caller` may do here what only operators may.
+  absl::Status CheckCaller(const Principal& caller) const {
+    if (parts_.serves_operators) return CheckOperator(parts_.trusts_place, caller);
+    return absl::UnimplementedError(
+        "not served at this address, where only ListModels, GetModelInfo, GetServerInfo and Abort "
+        "of ControlService are: operators ask at the server's --control_listen");
+  }
+
   // Reads the message of a call that only operators may make.
   absl::Status ReadOperatorCall(const grpc::ByteBuffer& in, UnaryCall& call,
                                 google::protobuf::Message& message) const {
     RETURN_IF_ERROR(ReadCall(parts_, in, call, message));
-    return CheckOperator(parts_.trusts_place, *call.caller);
+    return CheckCaller(*call.caller);
   }
 
   template <typename Request, typename Response, typename F>

@@ -203,12 +203,18 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
   main_->Add(kSessionService, MakeSessionService(services));
   main_->Add(kTenantService, MakeTenantService(services));
   control_on_main_ = ServesControlOnListen(config);
-  if (control_on_main_) main_->Add(kControlService, MakeControlService(services));
+  services.serves_operators = control_on_main_;
+  if (control_on_main_) {
+    main_->Add(kControlService, MakeControlService(services));
+  } else {
+    main_->services.push_back(MakeControlService(services));  // in part, so health names it not
+  }
   RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, services, peers_,
                                 parts.door_counters));
   if (!config.control_listen.empty()) {
     const auto address = ParseListenAddress(config.control_listen);
     services.trusts_place = address.ok() && IsLoopback(*address);
+    services.serves_operators = true;
     control_ = std::make_unique<Listener>();
     control_->Add(kControlService, MakeControlService(services));
     control_->Add(kTenantService, MakeTenantService(services));

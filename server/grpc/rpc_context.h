@@ -47,6 +47,8 @@ struct ServiceParts {
   absl::Duration linger;        // how long a client may take to read the end of its answer
   absl::Duration max_prefix_ttl;
   bool trusts_place = false;  // every caller at this listener counts as an operator
+  // False: ControlService answers here only what every caller may ask.
+  bool serves_operators = true;
 };
 
 // The services of quire.v1, each in its own file.

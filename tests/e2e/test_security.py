@@ -322,6 +322,12 @@ class SecurityTest(unittest.TestCase):
     def test_control_on_an_address_of_its_own(self):
         with running("--control_listen", "127.0.0.1:0", listen="0.0.0.0:0") as (server, client):
             self.assert_refused(grpc.StatusCode.UNIMPLEMENTED, client.stats)
+            self.assert_refused(grpc.StatusCode.UNIMPLEMENTED, client.flush)
+            self.assertTrue(client.model_info().name)
+            self.assertGreater(client.server_info().num_blocks, 0)
+            shown = run_cli("models", "--server", server.address)
+            self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+            self.assert_refused(grpc.StatusCode.NOT_FOUND, lambda: client.abort("nobody's"))
             control = self.client(server.control_address)
             self.assertGreater(control.stats().blocks.total, 0)
             self.assert_refused(grpc.StatusCode.UNIMPLEMENTED, lambda: control.generate(PROMPT, max_tokens=1))

@@ -263,6 +263,8 @@ TEST(GrpcServerTest, ControlMayHaveAnAddressOfItsOwn) {
   RpcClient control(server.grpc->control_address());
   EXPECT_EQ(main.GetStats().status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_FALSE(main.HasReflection());
+  EXPECT_EQ(main.Drain().status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(main.FlushPrefixCache().status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_TRUE(control.GetStats().status.ok());
   EXPECT_TRUE(control.HasReflection());
   EXPECT_EQ(control.Generate(Prompt()).status.code(), absl::StatusCode::kUnimplemented);
