@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 
 #include "base/edit_distance.h"
+#include "base/standard_files.h"
 #include "client/command.h"
 
 namespace quire::client {
@@ -80,6 +81,7 @@ int Main(const Args& args) {
 }  // namespace quire::client
 
 int main(int argc, char** argv) {
+  quire::base::OpenStandardFiles();
   // Turns off Abseil's lock-order checks. Debian's build of Abseil has them on, and they slow down
   // gRPC's locks.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

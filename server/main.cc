@@ -1,13 +1,18 @@
 // quire-server: reads its flags and serves a model.
 
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <vector>
+
+#include <sys/resource.h>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
@@ -18,6 +23,7 @@
 #include "base/clock.h"
 #include "base/logging.h"
 #include "base/mutex.h"
+#include "base/standard_files.h"
 #include "base/status_macros.h"
 #include "engine/engine.h"
 #include "server/call/egress.h"
@@ -50,6 +56,34 @@ constexpr absl::Duration kLastWords = absl::Seconds(1);  // for short RPCs to en
 constexpr absl::Duration kLastBytes = absl::Milliseconds(200);  // for the door to send them
 constexpr std::chrono::seconds kCacheMapPatience{2};       // for the step thread to make a picture
 constexpr absl::Duration kCallTimeout = absl::Seconds(3);  // for the server's calls to itself
+
+constexpr rlim_t kLeastDescriptors = 64;  // without a client the server has about 40
+
+// Raises the limit of descriptors as far as it goes, and looks whether that suffices.
+absl::Status CheckDescriptors() {
+  door::RaiseDescriptorLimit();
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kLeastDescriptors) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "file descriptors: want a limit of at least %d, and more than --max_connections for as many "
+      "clients, got %d; raise it (ulimit -n)",
+      kLeastDescriptors, limit.rlim_cur));
+}
+
+// gRPC starts about ten threads when it begins, and ends the process without a word if it cannot.
+constexpr int kThreadsOfGrpc = 16;
+
+// Throws std::system_error if so many threads cannot be started.
+void TryThreadsOfGrpc() {
+  base::Mutex gate;
+  std::vector<std::jthread> threads;
+  base::MutexLock lock(gate);  // released first, so that the threads end before they are joined
+  for (int i = 0; i < kThreadsOfGrpc; ++i) {
+    threads.emplace_back([&gate] { base::MutexLock pass(gate); });
+  }
+}
 
 absl::Status CheckAddresses(const ServerConfig& config) {
   for (const std::string& text : {config.listen, config.control_listen, config.admin_listen}) {
@@ -292,6 +326,7 @@ absl::StatusOr<int> Serve(const ServerConfig& config, const Credentials& credent
   engine_config.on_device_lost = [&signals] { signals.Stop(); };
   ASSIGN_OR_RETURN(engine, engine::Engine::Create(engine_config));
   gpu = WatchGpu(engine->server_info());
+  TryThreadsOfGrpc();
   ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
                    GrpcServer::Start(config, credentials.tls,
                                      {.engine = *engine,
@@ -325,6 +360,33 @@ int Fail(const absl::Status& status, int code) {
   return code;
 }
 
+// Ends the process when it lacks memory or threads, or when a library throws what nobody catches.
+// Our code throws nothing, so no frame below has anything to undo.
+[[noreturn]] void EndWithAWord() {
+  const auto fail = [](const std::string& why) {
+    Fail(absl::ResourceExhaustedError(why), 1);
+    std::_Exit(EXIT_FAILURE);
+  };
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    fail(
+        "the memory is used up: lower --kv_cache_mib, serve a smaller model, or raise the limit of "
+        "memory (ulimit -v, or the container's)");
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again) {
+      fail(
+          "cannot start a thread: lower --threads, or raise the limit of threads (ulimit -u, or "
+          "the container's pids limit) or of memory (ulimit -v)");
+    }
+    fail(error.what());
+  } catch (const std::exception& error) {
+    fail(error.what());
+  } catch (...) {
+  }
+  std::abort();
+}
+
 int Main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv + 1, argv + argc);
   size_t num_variables = 0;
@@ -343,8 +405,7 @@ int Main(int argc, char** argv) {
   }
   const auto credentials = LoadCredentials(command->config);
   if (!credentials.ok()) return Fail(credentials.status(), 2);
-  std::signal(SIGPIPE, SIG_IGN);
-  door::RaiseDescriptorLimit();
+  if (const absl::Status lacks = CheckDescriptors(); !lacks.ok()) return Fail(lacks, 1);
   StopSignals signals;
   TakeLibraryLogs();
   const base::LogThread log;  // writes the log, so that a slow reader of stderr delays no thread
@@ -356,6 +417,8 @@ int Main(int argc, char** argv) {
 }  // namespace quire::server
 
 int main(int argc, char** argv) {
+  quire::base::OpenStandardFiles();
+  std::set_terminate(quire::server::EndWithAWord);
   // Turns Abseil's deadlock detection off. Debian builds Abseil with detection on, which makes
   // gRPC's locks several times slower.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -14,15 +14,18 @@ namespace {
 sigset_t Signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2}) {
-    sigaddset(&signals, signal);
-  }
+  for (const int signal : {SIGTERM, SIGINT, SIGQUIT, SIGHUP}) sigaddset(&signals, signal);
   return signals;
 }
+
+// SIGPIPE and SIGXFSZ come with an error of write(2), which is handled where it occurs.
+constexpr int kIgnored[] = {SIGPIPE, SIGXFSZ, SIGALRM, SIGVTALRM, SIGIO,
+                            SIGPWR,  SIGUSR1, SIGUSR2, SIGSTKFLT};
 
 }  // namespace
 
 StopSignals::StopSignals() {
+  for (const int signal : kIgnored) std::signal(signal, SIG_IGN);
   const sigset_t signals = Signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   thread_ = std::thread([this] { Run(); });

@@ -2,8 +2,8 @@
 
 // Handles signals. The first SIGTERM, SIGINT or SIGQUIT asks the server to drain, and the second
 // asks it to exit immediately. The server can ask itself to drain, which is no signal. SIGHUP asks
-// the server to read files again. SIGUSR1 and SIGUSR2 are ignored, because by default they would
-// kill the process.
+// the server to read files again. Signals that mean nothing to a server, and would kill the process
+// by default, are ignored: of timers, of a reader that is gone, of a file at the limit of its size.
 
 #include <functional>
 #include <thread>

@@ -75,17 +75,20 @@ def child_environment(**extra: str) -> dict[str, str]:
 
 
 class Server:
-    """A quire-server on free ports. The constructor starts it; it is ready when ready() returns."""
+    """A quire-server on free ports. The constructor starts it; it is ready when ready() returns.
+
+    `limits` are those of setrlimit(2), such as {resource.RLIMIT_NOFILE: 100}.
+    """
 
     def __init__(self, *flags: str, model: pathlib.Path | None = None, listen: str = "127.0.0.1:0",
-                 admin_listen: str = "127.0.0.1:0", max_open_files: int | None = None, **environment: str):
+                 admin_listen: str = "127.0.0.1:0", limits: dict[int, int] | None = None, **environment: str):
         command = [str(BIN / "quire-server"), "--model", str(model or tiny_model()), "--listen", listen,
                    "--admin_listen", admin_listen, "--threads", "1", "--kv_cache_mib", "64", "--backend", BACKEND,
                    *(EMULATOR_FLAGS if "cuda-emulated" in (BACKEND, *flags) else ()), *flags]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
                                          env=child_environment(**environment),
-                                         preexec_fn=max_open_files and (lambda: resource.setrlimit(
-                                             resource.RLIMIT_NOFILE, (max_open_files, max_open_files))))
+                                         preexec_fn=limits and (lambda: [resource.setrlimit(which, (most, most))
+                                                                         for which, most in limits.items()]))
         self._reading = threading.Event()
         self._reading.set()
         self._lines: list[str] = []

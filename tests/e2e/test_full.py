@@ -1,5 +1,6 @@
 """A server without room for more connections: who is let in, and who makes way."""
 
+import resource
 import time
 import unittest
 
@@ -18,7 +19,7 @@ class FewFilesTest(unittest.TestCase):
     """More sockets than the server may have files."""
 
     def test_the_listener_outlives_them(self):
-        server = Server("--handshake_timeout", f"{HANDSHAKE}s", max_open_files=100)
+        server = Server("--handshake_timeout", f"{HANDSHAKE}s", limits={resource.RLIMIT_NOFILE: 100})
         self.addCleanup(server.stop)
         server.ready()
         memory = ProcessMemory(server.pid)

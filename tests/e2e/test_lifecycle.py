@@ -1,9 +1,12 @@
 """Start, readiness, metrics, drain, end; and command lines that cannot work."""
 
+import os
 import pathlib
+import resource
 import signal
 import socket
 import struct
+import subprocess
 import time
 import unittest
 
@@ -11,6 +14,7 @@ import grpc
 
 import harness
 from harness import Client, Server, Streamed, cut, running
+from quire.v1 import prefix_service_pb2 as xb
 
 PROMPT = "the thing in another hour"
 SERVICES = ["quire.v1.InferenceService", "quire.v1.TokenService", "quire.v1.ControlService", "quire.v1.TenantService",
@@ -70,6 +74,55 @@ class ReadyTest(harness.TestCase):
             second = Server(**flags)
             self.assertEqual(second.wait(), 1)
             self.assertIn(list(flags.values())[0], second.log())
+
+
+class SurroundingsTest(unittest.TestCase):
+    """What the server finds when it starts: limits, signals, closed descriptors."""
+
+    def test_too_few_descriptors_are_named_with_the_cure(self):
+        refused = Server(limits={resource.RLIMIT_NOFILE: 63})
+        self.assertEqual(refused.wait(), 1)
+        self.assertRegex(refused.log(), "file descriptors: want a limit of at least 64, .* got 63; .*ulimit -n")
+        server = Server(limits={resource.RLIMIT_NOFILE: 64}).ready()
+        self.assertEqual(server.stop(), 0)
+
+    def test_too_little_memory_for_its_threads_is_named_with_the_cure(self):
+        refused = Server("--threads", "4", limits={resource.RLIMIT_AS: 300 << 20})
+        self.assertEqual(refused.wait(), 1)
+        self.assertRegex(refused.log(), r"(?m)^quire-server: .*(start a thread.*ulimit -v|memory)")
+
+    def test_signals_that_mean_nothing_end_nothing(self):
+        with running() as (server, client):
+            for number in (signal.SIGXFSZ, signal.SIGALRM, signal.SIGVTALRM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE,
+                           signal.SIGIO, signal.SIGPWR):
+                server.signal(number)
+            self.assertEqual(client.generate(PROMPT, max_tokens=3, ignore_eos=True).usage.completion_tokens, 3)
+
+    def test_a_file_at_the_limit_of_its_size_ends_nothing(self):
+        folder = harness.SCRATCH / "full-file"
+        with running("--kv_disk_dir", str(folder), limits={resource.RLIMIT_FSIZE: 4096}) as (server, client):
+            for i in range(20):  # a name of every prefix is written to one file
+                try:
+                    request = xb.CreatePrefixRequest(text=f"{i} " + PROMPT * 10, display_name="x" * 60)
+                    client.prefixes.CreatePrefix(request, timeout=harness.DEADLINE)
+                except grpc.RpcError as error:
+                    self.assertNotEqual(error.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
+            self.assertEqual(client.generate(PROMPT, max_tokens=3, ignore_eos=True).usage.completion_tokens, 3)
+
+    def test_closed_descriptors_are_not_given_to_files_of_the_state(self):
+        folder = harness.SCRATCH / "closed-descriptors"
+        command = [str(harness.BIN / "quire-server"), "--model", str(harness.tiny_model()), "--listen", "127.0.0.1:0",
+                   "--admin_listen=", "--threads", "1", "--kv_cache_mib", "16", "--kv_disk_dir", str(folder)]
+        process = subprocess.Popen(command, env=harness.child_environment(),
+                                   preexec_fn=lambda: [os.close(number) for number in range(3)])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        deadline = time.monotonic() + harness.DEADLINE
+        while not (folder.is_dir() and any(folder.rglob("*"))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertTrue(any(folder.rglob("*")))
+        # A library that opens a descriptor before main() may have 0, from which nobody reads.
+        self.assertEqual([os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (1, 2)], ["/dev/null"] * 2)
 
 
 class DrainTest(unittest.TestCase):

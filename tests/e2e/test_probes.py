@@ -117,7 +117,7 @@ class ListenerTest(unittest.TestCase):
             client.close()
 
     def test_livez_is_green_exactly_when_calls_are_answered(self):
-        server = harness.Server(max_open_files=100).ready()
+        server = harness.Server(limits={resource.RLIMIT_NOFILE: 100}).ready()
         try:
             self.assertEqual(server.get("/livez"), (200, "ok\n"))
             self.assertTrue(self.is_answered(server))

@@ -22,7 +22,10 @@ TEST(StopSignalsTest, HangUpReadsAgainAndEndsNothing) {
   signals.StartServing();
   std::promise<void> reloaded;
   signals.OnHangUp([&] { reloaded.set_value(); });
-  for (const int number : {SIGUSR1, SIGUSR2, SIGHUP}) ::kill(::getpid(), number);
+  for (const int number :
+       {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGXFSZ, SIGPIPE, SIGIO, SIGPWR, SIGSTKFLT, SIGHUP}) {
+    ::kill(::getpid(), number);
+  }
   EXPECT_EQ(reloaded.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
   signals.OnHangUp(nullptr);
   ::kill(::getpid(), SIGHUP);
