@@ -170,10 +170,10 @@ TEST_F(RecordLogTest, ARecordAtAnotherPlaceIsNone) {
 
 // Even if a client knew the format, it would not know the mark.
 TEST_F(RecordLogTest, NoBodyIsTakenForARecord) {
-  Write({"one"});
+  // The same bytes at the same place, but of another log.
+  Write({std::string(RecordLog::BytesOf(1), 'f'), "one"});
   const std::string other = Bytes();
   ::unlink(Path().c_str());
-  // The same bytes at the same place, but of another log.
   Write({"x", other.substr(other.size() - RecordLog::BytesOf(3))});
   std::string bytes = Bytes();
   const size_t at = bytes.size() - RecordLog::BytesOf(RecordLog::BytesOf(3));

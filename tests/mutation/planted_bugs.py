@@ -542,23 +542,27 @@ bug("DraftsBesideBeams", "drafts take the tokens that beams took to catch up", "
 drop("PreemptedLosesRest", "the last tokens of what is preempted are not cached", "CommitRest(victim);")
 drop("ChargedOnceMore", "decodes are charged when the next step begins",
      ("PlanDecodes(now, budget, plan);", "FlushCharge();"))
-bug("s04", "a younger one preempts an older one", "if (!state->stalled() && !served",
-    "if (!BUG && !state->stalled() && !served")
-bug("s06", "the oldest prefill has no share of a step", "const bool keep = ", "const bool keep = !BUG && ")
 drop("s09", "entries planned before a preemption count", "++victim.num_holds;")
 bug("s11", "a stall begins anew at each look", "std::min(state.stalled_since, now);",
     "BUG ? now : std::min(state.stalled_since, now);")
 bug("s12", "tokens computed again count twice", "stats_.recomputed_tokens += again;",
     "stats_.recomputed_tokens += (BUG ? 2 : 1) * again;")
-bug("s15", "the victim is the dearest", "cost < best_cost)", "(BUG ? best_cost < cost : cost < best_cost))")
 bug("s16", "a tenant pays by entry, not by token", "num_tokens * (decode", "(BUG ? 1 : num_tokens) * (decode")
+
+bug, drop = source("engine/scheduler/scheduler_prompts.cc", "scheduler_test")
+bug("s06", "the oldest prefill has no share of a step", "const bool keep = ", "const bool keep = !BUG && ")
+
+bug, drop = source("engine/scheduler/scheduler_victims.cc", "scheduler_test")
+bug("s04", "a younger one preempts an older one", "if (!yields && !served", "if (!BUG && !yields && !served")
+bug("s15", "the victim is the dearest", ("-std::max(level, 1.0), lost);", "cost < best_cost)"),
+    "(BUG ? best_cost < cost : cost < best_cost))")
 
 bug, drop = source("engine/scheduler/scheduler_start.cc", "scheduler_test")
 bug("s05", "a start leaves no headroom", "1 + config_.headroom_blocks", "1 + (BUG ? 0 : config_.headroom_blocks)")
-bug("s08", "the oldest never has its turn", "/*by_age=*/starts_to_oldest_ <= 1",
-    "/*by_age=*/!BUG && starts_to_oldest_ <= 1")
-bug("s13", "one that does not fit is passed by younger ones", ("if (!TryStart(*state, now)) {", "return;"),
-    "if (!BUG) return;\n      no_start_until_ = 0;\n      waiting_->Stall(*state);\n      continue;")
+bug("s08", "the oldest never has its turn", "/*by_age=*/IsTurnOfOldest()", "/*by_age=*/!BUG && IsTurnOfOldest()")
+bug("s13", "one that does not fit is passed by those of its tenant",
+    ("room_is_short = true;", "waiting_->SetAside(tenant);\n      continue;"),
+    "if (BUG) {\n        waiting_->SetAside(*state);\n      } else {\n        waiting_->SetAside(tenant);\n      }\n      continue;")
 bug("s19", "a scoring request starts without a row", "(state->first_row() && budget.logit_rows == 0)",
     "(!BUG && state->first_row() && budget.logit_rows == 0)")
 
@@ -725,8 +729,8 @@ bug("FollowPrivate", "a request waits for blocks that are not shared", "if (leas
 
 bug, drop = source("engine/scheduler/scheduler_drafts.cc", "scheduler_test")
 bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
-bug("z07", "prompts get nothing of a step's tokens besides drafts", "== 0 || any_prefill_) return 0;",
-    "== 0 || (any_prefill_ && !BUG)) return 0;")
+bug("z07", "prompts get nothing of a step's tokens besides drafts", "== 0 || any_prefill_ ||",
+    "== 0 || (any_prefill_ && !BUG) ||")
 bug("z17", "drafts that go wrong are made as often", "(1 << state.num_misses) - 1;", "BUG ? 0 : (1 << state.num_misses) - 1;")
 bug("z02", "a wrong draft leaves the next as long as it was", "std::max(1, num_accepted)",
     "(BUG ? state.draft_len : std::max(1, num_accepted))")

@@ -422,6 +422,27 @@ TEST_F(PrefixRestartTest, WithoutMemoryItStaysCold) {
   EXPECT_EQ(Warm(cold)->state, PrefixState::kReady);
 }
 
+TEST_F(PrefixRestartTest, AUseWarmsNoMoreThanLeavesRoomToOtherTenants) {
+  Restart();
+  const std::string first = Create(Params(RandomIds(10 * kBlockSize, 1)));
+  const std::string second = Create(Params(RandomIds(7 * kBlockSize, 2)));
+  const std::string third = Create(Params(RandomIds(6 * kBlockSize, 3)));
+  Restart();
+  for (const std::string& name : {first, second, third}) {
+    GenerateParams params = GreedyParams({1}, 4);
+    params.prefix_name = name;
+    params.sched.tenant = "owner";
+    params.limits.has_others = true;
+    auto sink = std::make_shared<CollectingSink>();
+    ASSERT_TRUE(engine_->Submit(std::move(params), sink).ok());
+    RunUntilIdle();
+    EXPECT_TRUE(sink->status().ok()) << sink->status();
+  }
+  EXPECT_EQ(Get(first)->state, PrefixState::kReady);
+  EXPECT_EQ(Get(second)->state, PrefixState::kCold) << "17 of the 16 that one may pin of 32";
+  EXPECT_EQ(Get(third)->state, PrefixState::kReady);
+}
+
 TEST_F(PrefixRestartTest, ARequestOnAColdPrefixBringsItsBlocksAlong) {
   const testing::HarnessOptions options = {.num_blocks = 40};
   Start(temp_.path(), options);
@@ -679,7 +700,7 @@ void OpenDamaged(const std::string& whole, size_t begin,
 TEST(PrefixLogTest, DamageBringsBackNothingThatWasRevoked) {
   const testing::TempDirectory temp;
   std::string whole;
-  size_t begin = 0;
+  size_t begin = 0, change_begin = 0;
   {
     const auto directory = *files::StateDirectory::Open(temp.path());
     auto log = *PrefixLog::Open(*directory, "digest", {.max_bytes = 1 << 20, .vocab_size = 300});
@@ -698,6 +719,7 @@ TEST(PrefixLogTest, DamageBringsBackNothingThatWasRevoked) {
       ASSERT_TRUE(log->Save(saved).ok());
       if (saved.display_name != "fourth") continue;
       ASSERT_TRUE(log->Remove(3).ok());
+      change_begin = log->bytes();
       saved = {.pin = 2,
                .name = base::NewResourceName("prefixes"),
                .tenant = "owner",
@@ -720,6 +742,7 @@ TEST(PrefixLogTest, DamageBringsBackNothingThatWasRevoked) {
       const std::vector<std::string> want =
           name == "revoked" ? std::vector<std::string>{"b"} : std::vector<std::string>{"a", "b"};
       if (saved.allowed_tenants == want && name != "deleted") continue;
+      EXPECT_FALSE(name == "revoked" && i < change_begin) << i << ": its last change is whole";
       ++num_closed;
       ASSERT_EQ(saved.allowed_tenants, std::vector<std::string>()) << i << name;
       EXPECT_GT(saved.version, 1000u) << "no etag comes again";
