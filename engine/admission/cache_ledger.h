@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 
 #include "base/mutex.h"
-#include "engine/admission/shared_limit.h"
+#include "engine/request/shared_limit.h"
 #include "engine/request/tenant_limits.h"
 
 namespace quire::engine {

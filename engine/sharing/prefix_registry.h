@@ -26,7 +26,7 @@
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "engine/admission/cache_ledger.h"
-#include "engine/admission/shared_limit.h"
+#include "engine/request/shared_limit.h"
 #include "engine/frontend/frontend.h"
 #include "engine/request/named_prefixes.h"
 #include "engine/sharing/prefix_log.h"

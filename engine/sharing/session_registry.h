@@ -25,7 +25,7 @@
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "engine/admission/cache_ledger.h"
-#include "engine/admission/shared_limit.h"
+#include "engine/request/shared_limit.h"
 #include "engine/admission/step_channel.h"
 #include "engine/request/sessions.h"
 #include "engine/sharing/session_content.h"

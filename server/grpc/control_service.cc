@@ -11,7 +11,7 @@
 #include "server/grpc/cache_map_conversion.h"
 #include "server/grpc/proto_conversion.h"
 #include "server/grpc/rpc_context.h"
-#include "server/grpc/unary_call.h"
+#include "server/grpc/unary_reactor.h"
 
 namespace quire::server {
 namespace {
@@ -115,10 +115,13 @@ class ControlService final : public RawControlService {
   grpc::ServerUnaryReactor* FlushPrefixCache(grpc::CallbackServerContext* context,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response) override {
-    UnaryCall call(*context, Rpc::kFlushPrefixCache);
+    auto* const call = new UnaryReactor(parts_, *context, Rpc::kFlushPrefixCache, *request);
     v1::FlushPrefixCacheRequest message;
-    const absl::Status status = ReadOperatorCall(*request, call, message);
-    if (!status.ok()) return EndCall(parts_, call, status);
+    const absl::Status status = ReadOperatorCall(*request, *call, message);
+    if (!status.ok()) {
+      call->End(status);
+      return call;
+    }
     parts_.engine.FlushPrefixCache([this, call, response](absl::StatusOr<int64_t> num_freed) {
       parts_.egress.Post([this, call, response, num_freed = std::move(num_freed)] {
         if (num_freed.ok()) {
@@ -126,22 +129,25 @@ class ControlService final : public RawControlService {
           answer.set_num_freed_blocks(static_cast<uint32_t>(*num_freed));
           SerializeMessage(answer, *response);
         }
-        EndCall(parts_, call, num_freed.status());
+        call->End(num_freed.status());
       });
     });
-    return call.reactor;
+    return call;
   }
 
   // The step thread makes the picture, and the egress thread sends it.
   grpc::ServerUnaryReactor* GetCacheMap(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override {
-    UnaryCall call(*context, Rpc::kGetCacheMap);
+    auto* const call = new UnaryReactor(parts_, *context, Rpc::kGetCacheMap, *request);
     v1::GetCacheMapRequest message;
-    absl::Status status = ReadOperatorCall(*request, call, message);
+    absl::Status status = ReadOperatorCall(*request, *call, message);
     const absl::StatusOr<CacheMapLimits> limits = FromProto(message);
     if (status.ok()) status = limits.status();
-    if (!status.ok()) return EndCall(parts_, call, status);
+    if (!status.ok()) {
+      call->End(status);
+      return call;
+    }
     using Map = absl::StatusOr<std::shared_ptr<const engine::CacheMap>>;
     parts_.engine.GetCacheMap([this, call, response, limits = *limits](Map map) {
       parts_.egress.Post([this, call, response, limits, map = std::move(map)] {
@@ -149,10 +155,10 @@ class ControlService final : public RawControlService {
           SerializeMessage(ToProto(**map, parts_.engine, AllPrefixes(parts_.engine), limits),
                            *response);
         }
-        EndCall(parts_, call, map.status());
+        call->End(map.status());
       });
     });
-    return call.reactor;
+    return call;
   }
 
  private:
@@ -165,10 +171,10 @@ class ControlService final : public RawControlService {
   }
 
   // Reads the message of a call that only operators may make.
-  absl::Status ReadOperatorCall(const grpc::ByteBuffer& in, UnaryCall& call,
+  absl::Status ReadOperatorCall(const grpc::ByteBuffer& in, UnaryReactor& call,
                                 google::protobuf::Message& message) const {
-    RETURN_IF_ERROR(ReadCall(parts_, in, call, message));
-    return CheckCaller(*call.caller);
+    RETURN_IF_ERROR(call.Read(in, message));
+    return CheckCaller(call.caller());
   }
 
   template <typename Request, typename Response, typename F>

@@ -45,7 +45,7 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void OnReadDone(bool ok) override {
     auto message = std::make_shared<v1::ConverseRequest>();
     absl::Status status;
-    if (ok) status = ParseMessage(incoming_, *message);
+    if (ok) status = ParseMessage(parts_, incoming_, *message);
     parts_.egress.Post([this, ok, message = std::move(message), status = std::move(status)] {
       is_reading_ = false;
       if (ok) {
@@ -109,7 +109,7 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   }
 
   // Handles one message.
-  void Take(const v1::ConverseRequest& message, const absl::Status& parsed) {
+  void Take(v1::ConverseRequest& message, const absl::Status& parsed) {
     has_message_ = true;
     if (end_.has_value()) return;
     absl::Status status = parsed;
@@ -138,10 +138,10 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     return absl::OkStatus();
   }
 
-  absl::Status Continue(const v1::ConverseRequest& message) {
+  absl::Status Continue(v1::ConverseRequest& message) {
     switch (message.message_case()) {
       case v1::ConverseRequest::kTurn: {
-        const absl::Status status = StartTurn(message.turn());
+        const absl::Status status = StartTurn(*message.mutable_turn());
         if (status.ok()) return status;
         // Without a session, no further turn can succeed.
         const absl::Status session = sessions().Get(session_caller_, name_).status();
@@ -157,17 +157,16 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     }
   }
 
-  absl::Status StartTurn(const v1::GenerateRequest& turn) {
+  absl::Status StartTurn(v1::GenerateRequest& turn) {
     if (sink_ != nullptr) {
       return absl::AbortedError("the session is in a turn: wait for its end, or cancel it");
     }
     if (turn.has_session_name()) {
       return absl::InvalidArgumentError("session_name: want none in Converse");
     }
-    v1::GenerateRequest request = turn;
-    request.set_session_name(name_);
+    turn.set_session_name(name_);
     ASSIGN_OR_RETURN(std::string id, RequestIdOrNew(turn.request_id()));
-    ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(request));
+    ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(turn));
     params.request_id = id;
     params.deadline = deadline_;
     RETURN_IF_ERROR(Grant(*caller_, params));

@@ -42,18 +42,19 @@ class GenerateCall {
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
 
-  // Reads the call's message. Reads the request id before the other checks, so that the log shows
-  // the id with their errors.
+  // Finds the caller and then reads the call's message, so that strangers have nothing parsed.
+  // Reads the request id before the other checks, so that the log shows the id with their errors.
   template <typename Request>
   absl::Status ReadMessage(const grpc::ByteBuffer& bytes, Request& request) {
     has_message_ = HasMessage(bytes);
     if (!has_message_) return absl::CancelledError("the call ended before its message came");
-    const absl::Status parsed = ParseMessage(bytes, request);
+    absl::StatusOr<PrincipalPtr> caller = AuthenticateCaller(context_, parts_);
+    const absl::Status read = caller.ok() ? ParseMessage(parts_, bytes, request) : caller.status();
+    if (caller.ok()) caller_ = *std::move(caller);
     std::string_view id;
     if constexpr (requires { request.request_id(); }) id = request.request_id();
     ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, id));
-    ASSIGN_OR_RETURN(caller_, AuthenticateCaller(context_, parts_));
-    return parsed;
+    return read;
   }
   // Returns the parameters of one request of the call. Called after ReadMessage.
   template <typename Request>
@@ -257,8 +258,8 @@ class BatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
     message.set_index(static_cast<uint32_t>(answer.index));
     if (answer.status.ok()) {
       v1::GenerateResponse& response = *message.mutable_response();
-      response = ToResponse(std::move(answer.samples), answer.summary,
-                            call_.parts().engine.server_info());
+      response =
+          ToResponse(std::move(answer.samples), answer.summary, call_.parts().engine.server_info());
       response.set_request_id(items_[answer.index].request_id);
       response.set_model(call_.parts().engine.model_info().name);
     } else {

@@ -47,6 +47,12 @@ void KeepGrpcUp() {
 // something gets past the door.
 constexpr size_t kMemoryBackstop = size_t{1} << 30;
 
+// A message may take so many times --max_message_bytes when it is parsed. Token ids take the most
+// of what honest clients send: two million of them, each a byte on the wire, are within it by
+// default.
+constexpr size_t kParsedBytesPerByte = 6;
+constexpr size_t kLeastParsedBytes = 1 << 20;  // where messages are small
+
 void SetBounds(grpc::ServerBuilder& builder, const ServerConfig& config) {
   builder.SetMaxReceiveMessageSize(config.max_message_bytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
@@ -186,16 +192,19 @@ GrpcServer::~GrpcServer() { Stop(absl::Now()); }
 absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
                                 const GrpcServerParts& parts) {
   grpc::EnableDefaultHealthCheckService(true);
-  ServiceParts services{.engine = parts.engine,
-                        .egress = parts.egress,
-                        .counters = parts.counters,
-                        .open_calls = parts.open_calls,
-                        .access_log = access_log_,
-                        .peers = peers_,
-                        .identities = parts.identities,
-                        .drain = [this] { Drain(); },
-                        .linger = config.engine.stalled_stream_timeout,
-                        .max_prefix_ttl = config.max_prefix_ttl};
+  ServiceParts services{
+      .engine = parts.engine,
+      .egress = parts.egress,
+      .counters = parts.counters,
+      .open_calls = parts.open_calls,
+      .access_log = access_log_,
+      .peers = peers_,
+      .identities = parts.identities,
+      .drain = [this] { Drain(); },
+      .linger = config.engine.stalled_stream_timeout,
+      .max_prefix_ttl = config.max_prefix_ttl,
+      .max_parsed_bytes = std::max(
+          kLeastParsedBytes, kParsedBytesPerByte * static_cast<size_t>(config.max_message_bytes))};
   main_ = std::make_unique<Listener>();
   main_->Add(kInferenceService, MakeGenerateService(services));
   main_->Add(kTokenService, MakeTokenService(services));

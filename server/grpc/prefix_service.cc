@@ -38,11 +38,11 @@ class PrefixCall final : public UnaryReactor {
 
   // Finds the caller, and parses the message.
   absl::Status Read(const grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
-    RETURN_IF_ERROR(Identify());
+    RETURN_IF_ERROR(UnaryReactor::Read(bytes, message));
     caller_ = {.tenant = UnaryReactor::caller().tenant,
                .is_operator = CheckOperator(parts().trusts_place, UnaryReactor::caller()).ok(),
                .limits = UnaryReactor::caller().limits};
-    return ParseMessage(bytes, message);
+    return absl::OkStatus();
   }
   const engine::PrefixCaller& caller() const { return caller_; }
   const std::string& caller_name() const { return UnaryReactor::caller().name; }

@@ -148,7 +148,7 @@ class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
                           kMaxRequestBytes, in_.Length()));
     }
     pb::ServerReflectionRequest request;
-    RETURN_IF_ERROR(ParseMessage(in_, request));
+    RETURN_IF_ERROR(ParseMessage(parts_, in_, request));
     SerializeMessage(AnswerTo(names_, request), out_);
     return absl::OkStatus();
   }

@@ -18,6 +18,7 @@
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "server/grpc/parsed_size.h"
 #include "server/grpc/rpc_status.h"
 
 namespace quire::server {
@@ -43,8 +44,19 @@ std::string NewRequestId() {
 
 }  // namespace
 
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
-  grpc::ByteBuffer unread = bytes;  // a second reference to the same bytes
+absl::Status ParseMessage(const ServiceParts& parts, const grpc::ByteBuffer& bytes,
+                          google::protobuf::Message& message) {
+  // Each reader takes the bytes out of a buffer of its own, which refers to the same bytes.
+  grpc::ByteBuffer uncounted = bytes;
+  grpc::ProtoBufferReader counted(&uncounted);
+  const size_t size = counted.status().ok() ? ParsedSize(*message.GetDescriptor(), counted) : 0;
+  if (size > parts.max_parsed_bytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "message: want at most %d bytes of memory when it is read, got %d in a message of %d "
+        "bytes; send fewer elements at once",
+        parts.max_parsed_bytes, size, bytes.Length()));
+  }
+  grpc::ByteBuffer unread = bytes;
   grpc::ProtoBufferReader reader(&unread);
   if (reader.status().ok() && message.ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
   return absl::InvalidArgumentError(

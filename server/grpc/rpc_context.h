@@ -46,7 +46,8 @@ struct ServiceParts {
   std::function<void()> drain;  // ControlService.Drain
   absl::Duration linger;        // how long a client may take to read the end of its answer
   absl::Duration max_prefix_ttl;
-  bool trusts_place = false;  // every caller at this listener counts as an operator
+  size_t max_parsed_bytes = 0;  // memory that one message may take when it is parsed
+  bool trusts_place = false;    // every caller at this listener counts as an operator
   // False: ControlService answers here only what every caller may ask.
   bool serves_operators = true;
 };
@@ -60,9 +61,11 @@ std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeTenantService(const ServiceParts& parts);
 
 // Parses `bytes` into `message`. Returns InvalidArgument when the bytes are not a message of that
-// type, or when a string in it is not UTF-8. Our services parse messages themselves, because gRPC
-// would answer an unparsable message with UNIMPLEMENTED and no text.
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message);
+// type, when a string in it is not UTF-8, or when the message would take more than
+// ServiceParts::max_parsed_bytes. The caller must be known before. Our services parse messages
+// themselves, because gRPC would answer an unparsable message with UNIMPLEMENTED and no text.
+absl::Status ParseMessage(const ServiceParts& parts, const grpc::ByteBuffer& bytes,
+                          google::protobuf::Message& message);
 // Returns false if the client or the door reset the call before its message arrived. gRPC calls the
 // handler even for such a call. Handlers neither count nor log it, because it is not a request.
 bool HasMessage(const grpc::ByteBuffer& bytes);

@@ -39,9 +39,9 @@ class SessionCall : public UnaryReactor {
 
   // Finds the caller, and parses the message.
   absl::Status Read(const grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
-    RETURN_IF_ERROR(Identify());
+    RETURN_IF_ERROR(UnaryReactor::Read(bytes, message));
     caller_ = ToSessionCaller(principal(), CheckOperator(parts().trusts_place, principal()).ok());
-    return ParseMessage(bytes, message);
+    return absl::OkStatus();
   }
   const engine::SessionCaller& caller() const { return caller_; }
   const Principal& principal() const { return UnaryReactor::caller(); }

@@ -7,7 +7,7 @@
 #include "quire/v1/tenant_service.grpc.pb.h"
 #include "server/grpc/proto_conversion.h"
 #include "server/grpc/rpc_context.h"
-#include "server/grpc/unary_call.h"
+#include "server/grpc/unary_reactor.h"
 
 namespace quire::server {
 namespace {

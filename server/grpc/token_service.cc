@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,17 @@
 #include "base/status_macros.h"
 #include "base/utf8.h"
 #include "quire/v1/token_service.grpc.pb.h"
+#include "server/call/held_bytes.h"
 #include "server/grpc/proto_conversion.h"
 #include "server/grpc/unary_reactor.h"
 
 namespace quire::server {
 namespace {
+
+// Of all calls of this service together: requests that wait or run, and answers until they are
+// read.
+constexpr int64_t kMostHeldBytes = 256 << 20;
+constexpr int64_t kCallBytes = 16 << 10;  // of a call itself
 
 class TokenCall final : public UnaryReactor {
  public:
@@ -34,10 +41,18 @@ class TokenCall final : public UnaryReactor {
     return interrupt.status().ok() ? status : interrupt.status();
   }
 
+  // Counts `count` bytes for the caller's tenant until the call has ended.
+  absl::Status Hold(HeldBytes& held, int64_t count) {
+    share_.emplace(held, caller().tenant, caller().limits);
+    return share_->Take(count);
+  }
+  absl::Status HoldMore(int64_t count) { return share_->Take(count); }
+
   void OnCancel() override { cancelled_ = true; }
 
  private:
-  std::atomic<bool> cancelled_ = false;  // by the client or by a deadline
+  std::optional<HeldBytes::Share> share_;  // set by Hold, before the work
+  std::atomic<bool> cancelled_ = false;    // by the client or by a deadline
 };
 
 using RawTokenService = v1::TokenService::WithRawCallbackMethod_Tokenize<
@@ -105,14 +120,16 @@ class TokenService final : public RawTokenService {
     auto* call = new TokenCall(parts_, context, rpc, in);
     const auto start = [&]() -> absl::Status {
       RETURN_IF_ERROR(call->Identify());
+      RETURN_IF_ERROR(call->Hold(held_, kCallBytes + 2 * static_cast<int64_t>(in.Length())));
       auto request = std::make_shared<Request>();
-      RETURN_IF_ERROR(ParseMessage(in, *request));
+      RETURN_IF_ERROR(ParseMessage(parts_, in, *request));
       RETURN_IF_ERROR(CheckModel(parts_.engine, request->model()));
       return parts_.engine.RunOnFrontend(
           static_cast<int64_t>(in.Length()), [call, &out, request, work] {
             call->End(call->RunUnlessCancelled([&]() -> absl::Status {
               Response response;
               RETURN_IF_ERROR(work(*request, response));
+              RETURN_IF_ERROR(call->HoldMore(static_cast<int64_t>(response.ByteSizeLong())));
               SerializeMessage(response, out);
               return absl::OkStatus();
             }));
@@ -123,6 +140,7 @@ class TokenService final : public RawTokenService {
   }
 
   const ServiceParts parts_;
+  HeldBytes held_{kMostHeldBytes};
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
 // The common part of calls that are answered with one message, perhaps later and by another thread
-// than that of the handler.
+// than that of the handler. A call whose client does not read its answer ends all the same.
 
 #include <memory>
 #include <string>
@@ -34,6 +34,12 @@ class UnaryReactor : public grpc::ServerUnaryReactor {
     return absl::OkStatus();
   }
 
+  // Finds the caller and the request id, and parses the call's message.
+  absl::Status Read(const grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
+    RETURN_IF_ERROR(Identify());
+    return ParseMessage(parts_, bytes, message);
+  }
+
   // Ends the call with `status`. Must be the last call on this object, which may be destroyed when
   // End returns.
   void End(const absl::Status& status) {
@@ -51,11 +57,12 @@ class UnaryReactor : public grpc::ServerUnaryReactor {
     delete this;
   }
 
+  // Must not be called before Identify or Read has returned OK.
+  const Principal& caller() const { return *caller_; }
+
  protected:
   const ServiceParts& parts() const { return parts_; }
   const grpc::CallbackServerContext& context() const { return context_; }
-  // Must not be called before Identify has returned OK.
-  const Principal& caller() const { return *caller_; }
   const std::string& request_id() const { return request_id_; }
 
  private:
@@ -67,5 +74,21 @@ class UnaryReactor : public grpc::ServerUnaryReactor {
   PrincipalPtr caller_;                   // null for an unknown caller
   const std::shared_ptr<AnswerLinger> linger_;
 };
+
+// Answers before it returns: `answer` gets the caller and a Request, fills a Response, and returns
+// a status.
+template <typename Request, typename Response, typename F>
+grpc::ServerUnaryReactor* AnswerCall(const ServiceParts& parts,
+                                     grpc::CallbackServerContext& context, Rpc rpc,
+                                     const grpc::ByteBuffer& in, grpc::ByteBuffer& out, F answer) {
+  auto* const call = new UnaryReactor(parts, context, rpc, in);
+  Request request;
+  Response response;
+  absl::Status status = call->Read(in, request);
+  if (status.ok()) status = answer(call->caller(), request, response);
+  if (status.ok()) SerializeMessage(response, out);
+  call->End(status);
+  return call;
+}
 
 }  // namespace quire::server

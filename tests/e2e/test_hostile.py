@@ -63,7 +63,7 @@ class Bounds:
     seconds: float = 10
 
 
-class HostileTest(unittest.TestCase):
+class AttackedTest(unittest.TestCase):
     """One server and one victim for the class. Here without TLS and tokens."""
 
     mode = "plain"
@@ -154,6 +154,12 @@ class HostileTest(unittest.TestCase):
         """The status that a stranger gets: UNAUTHENTICATED if the server wants a token, otherwise `code`."""
         return UNAUTHENTICATED if self.token else code
 
+    def assert_answered(self, connection: h2.Connection, number: int):
+        """The connection still serves."""
+        self.assertEqual(attacks.ask(connection, number, *self.owner_headers()).status, OK)
+
+
+class HostileTest(AttackedTest):
     def test_floods_are_cut(self):
         for name in attacks.FLOODS:
             # gRPC may end the connection of these floods itself, and then it sends no GOAWAY.
@@ -249,10 +255,6 @@ class HostileTest(unittest.TestCase):
                 self.assertEqual(unfinished.answer(number, SLACK).status, self.refusal(DEADLINE_EXCEEDED), number)
             self.assertFalse(unfinished.ended)
             self.assert_answered(unfinished, 7)
-
-    def assert_answered(self, connection: h2.Connection, number: int):
-        """The connection still serves."""
-        self.assertEqual(attacks.ask(connection, number, *self.owner_headers()).status, OK)
 
     def test_calls_without_a_message_are_few(self):
         # Opens 24 x 128 calls. The server may keep OPEN_CALLS of them, plus one call of each connection.

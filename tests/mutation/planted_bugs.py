@@ -587,7 +587,7 @@ bug("a01", "the queue takes one more than it may", "if (free <= 0)", "if (free <
 bug, drop = source("engine/request/tenant_limits.h", "admission_test:SharedLimitTest.*:AdmissionTicketsTest.*")
 bug("RoomAtItsEdge", "a tenant takes one more than leaves room", "(free + 1)", "(free + (BUG ? 2 : 1))")
 bug("RoomWithoutOwn", "a tenant leaves room again and again", "- of_tenant)", "- (BUG ? 0 : of_tenant))")
-bug, drop = source("engine/admission/shared_limit.cc", "admission_test:SharedLimitTest.*")
+bug, drop = source("engine/request/shared_limit.cc", "request_test:SharedLimitTest.*")
 bug("OneTenantTakesAll", "a tenant takes what all share", "limits.has_others ? MostMore", "!BUG && limits.has_others ? MostMore")
 bug("SharedKeepsEnds", "what was given back counts on", "total_ -= count;", "total_ -= BUG ? 0 : count;")
 
@@ -1254,3 +1254,14 @@ drop("PseudoLate", "a path may follow other headers",
 drop("SingleTwice", "there may be two tokens", 'if (seen[index]) return Malformed(field.name, "it at most once");')
 bug("HostOfAnother", "host and :authority differ", "host->value != authority->value", "!BUG && host->value != authority->value")
 drop("ValueUnchecked", "values have any bytes", "RETURN_IF_ERROR(CheckValue(field));")
+
+# --- Memory of messages and of calls that the queue does not count.
+
+bug, drop = source("server/grpc/parsed_size.cc", "server_test:ParsedSizeTest.*")
+drop("MessagesCostNothing", "a message in a message costs nothing", "size_ += SizeOf(*field->message_type());")
+drop("TextsCostNothing", "a string costs its characters alone", "size_ += kString;")
+drop("PackedCostsNothing", "packed numbers cost nothing", "size_ += kArrayGrowth * size_of_number * count;")
+bug, drop = source("server/grpc/rpc_context.cc", "server_test:BatchServiceTest.*")
+bug("ParsedAnyway", "a message of any memory is parsed", "if (size > parts.max_parsed_bytes) {", "if (!BUG && size > parts.max_parsed_bytes) {")
+bug, drop = source("server/call/held_bytes.cc", "server_test:HeldBytesTest.*")
+drop("HeldForEver", "what a call held counts on", "held_.limit_.GiveBack(tenant_, count_);")

@@ -204,5 +204,17 @@ TEST(BatchServiceTest, ADrainingServerRefusesWhatHasNotStarted) {
   }
 }
 
+TEST(BatchServiceTest, MoreEmptyRequestsThanMemoryAllowsAreNotParsed) {
+  TestServer server;
+  RpcClient client(server.grpc->address());
+  v1::GenerateBatchRequest batch;
+  for (int i = 0; i < 200'000; ++i) batch.add_requests();  // 400 kB on the wire
+  auto call = client.GenerateBatch(batch);
+  EXPECT_TRUE(ReadAll(*call).empty());
+  const Outcome outcome = call->Finish();
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(outcome.status.message()), ::testing::HasSubstr("bytes of memory"));
+}
+
 }  // namespace
 }  // namespace quire::server

@@ -1,4 +1,4 @@
-#include "engine/admission/shared_limit.h"
+#include "engine/request/shared_limit.h"
 
 #include <algorithm>
 
