@@ -23,7 +23,8 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> known) {
   std::string_view nearest;
-  size_t distance = 1 + name.size() / 3;  // a name with more edits is another word, not a typo
+  // A name with more edits is another word, not a typo.
+  size_t distance = std::min<size_t>(2, 1 + name.size() / 3);
   for (const std::string_view candidate : known) {
     const size_t d = EditDistance(name, candidate);
     if (d <= distance && d < name.size() && (nearest.empty() || d < distance)) {

@@ -13,7 +13,8 @@ namespace quire::base {
 size_t EditDistance(std::string_view a, std::string_view b);
 
 // Returns the known name nearest to the mistyped `name`; among equally near names, the first in
-// `known`. Returns "" if the distance is more than 1 + name.size() / 3, or at least name.size().
+// `known`. Returns "" if the distance is more than 2, more than 1 + name.size() / 3, or at least
+// name.size().
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> known);
 
 }  // namespace quire::base

@@ -16,7 +16,9 @@ namespace quire::client {
 void AddCommonFlags(base::FlagSet& flags, CommonFlags* common) {
   ConnectionOptions& connection = common->connection;
   flags.Section("Server");
-  flags.Add("server", "HOST:PORT", "address of the server (default 127.0.0.1:8100)",
+  flags.Add("server", "HOST:PORT",
+            "address of the server (default 127.0.0.1:8100; without a port, 8100); with https:// "
+            "before it, as with --tls",
             &connection.server);
   flags.AddHabits("server", {"host", "port", "url", "address", "addr"});
   flags.AddSwitch("tls", "use TLS, trusting the system's certificate authorities", &connection.tls);

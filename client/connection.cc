@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "google/rpc/error_details.pb.h"
@@ -91,6 +92,31 @@ std::optional<absl::Duration> RetryDelay(const absl::Status& status) {
   return delay;
 }
 
+absl::StatusOr<std::string> ServerTarget(std::string_view server) {
+  constexpr std::string_view kDefaultPort = ":8100";
+  std::string_view address = server;
+  for (const std::string_view scheme : {"http://", "https://", "grpc://"}) {
+    if (address.starts_with(scheme)) address.remove_prefix(scheme.size());
+  }
+  if (address == server && (server.starts_with("unix:") || server.find("//") != server.npos)) {
+    return std::string(server);
+  }
+  if (address.ends_with('/')) address.remove_suffix(1);
+  if (address.empty() || address.find('/') != address.npos) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--server: want HOST:PORT like 127.0.0.1:8100, got \"%s\"", server));
+  }
+  if (address.starts_with("ipv4:") || address.starts_with("ipv6:")) return std::string(address);
+  const size_t colon = address.find(':');
+  const bool is_bare_ipv6 = colon != address.npos && address.front() != '[' &&
+                            address.find(':', colon + 1) != address.npos;
+  if (is_bare_ipv6) {
+    return absl::StrCat("[", base::ToAbsl(address), "]", base::ToAbsl(kDefaultPort));
+  }
+  const bool has_port = address.front() == '[' ? !address.ends_with(']') : colon != address.npos;
+  return absl::StrCat(base::ToAbsl(address), has_port ? "" : base::ToAbsl(kDefaultPort));
+}
+
 struct Connection::Impl {
   // Constant after construction.
   ConnectionOptions options;
@@ -171,6 +197,12 @@ struct Connection::Impl {
     switch (status.error_code()) {
       case grpc::StatusCode::UNAVAILABLE:
         if (channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) return "";
+        if (absl::StrContains(status.error_message(), "http1.x")) {
+          return absl::StrFormat(
+              ". %s speaks HTTP: is it the admin port? Name the address of the server's --listen "
+              "with --server",
+              options.server);
+        }
         return absl::StrFormat(
             ". No server answers at %s: start one with \"quire-server --model PATH --listen %s\", "
             "or "
@@ -182,8 +214,8 @@ struct Connection::Impl {
         return ". Give it longer with --timeout";
       case grpc::StatusCode::UNIMPLEMENTED:
         return absl::StrFormat(
-            ". %s does not offer this service: an address that strangers can reach has no "
-            "ControlService (see the server's --control_listen)",
+            ". %s does not offer this call: an address that strangers can reach serves no "
+            "operators (see the server's --control_listen)",
             options.server);
       default:
         return "";
@@ -258,8 +290,10 @@ class StreamReactor final : public StreamCall,
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Create(const ConnectionOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->options = options;
+  ASSIGN_OR_RETURN(impl->options.server, ServerTarget(options.server));
+  impl->options.tls |= options.server.starts_with("https://");
   ASSIGN_OR_RETURN(impl->token, ReadToken(options));
-  ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options));
+  ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(impl->options));
   grpc::ChannelArguments arguments;
   arguments.SetUserAgentPrefix("quire");
   arguments.SetMaxReceiveMessageSize(-1);  // prompt logprobs of a long prompt are large
@@ -273,7 +307,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Create(const ConnectionO
   if (!options.tls_server_name.empty()) {
     arguments.SetSslTargetNameOverride(options.tls_server_name);
   }
-  impl->channel = grpc::CreateCustomChannel(options.server, credentials, arguments);
+  impl->channel = grpc::CreateCustomChannel(impl->options.server, credentials, arguments);
   impl->inference = v1::InferenceService::NewStub(impl->channel);
   impl->tokens = v1::TokenService::NewStub(impl->channel);
   impl->prefixes = v1::PrefixService::NewStub(impl->channel);

@@ -23,8 +23,10 @@
 namespace quire::client {
 
 struct ConnectionOptions {
-  std::string server = "127.0.0.1:8100";
-  bool tls = false;  // if tls_ca is empty, the system's certificate authorities are trusted
+  std::string server = "127.0.0.1:8100";  // see ServerTarget
+  // A `server` that begins with "https://" implies it. If tls_ca is empty, the system's certificate
+  // authorities are trusted.
+  bool tls = false;
   // PEM files. Each of them implies tls.
   std::string tls_ca;
   std::string tls_cert;
@@ -45,6 +47,11 @@ class StreamCall {
   // Cancels the stream, at any time; on_done is then called with CANCELLED. Thread-safe.
   virtual void Cancel() = 0;
 };
+
+// Returns the address to which a channel for `server` connects: without "http://", and with the
+// port 8100 if it names none. Returns InvalidArgument for an address with a path. Other targets of
+// gRPC, such as "unix:PATH" and "dns:///HOST", stay as they are.
+absl::StatusOr<std::string> ServerTarget(std::string_view server);
 
 // Returns how long the server asked to wait before the request is sent again; absent if it did not.
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);

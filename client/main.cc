@@ -42,7 +42,7 @@ constexpr Command kCommands[] = {
 std::string Usage() {
   std::string out =
       "usage: quire COMMAND [flags]\n\nThe client of quire-server.\n\n"
-      "Commands (quire COMMAND --help shows its flags):\n";
+      "Commands (quire COMMAND --help shows its flags; quire --version shows the version):\n";
   for (const Command& command : kCommands) {
     absl::StrAppendFormat(&out, "  %-10s %s\n", command.name, command.summary);
   }
@@ -65,6 +65,10 @@ int Main(const Args& args) {
   }
   if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     Print(Usage());
+    return kExitOk;
+  }
+  if (args[0] == "--version" || args[0] == "version") {
+    Print("quire " QUIRE_VERSION "\n");
     return kExitOk;
   }
   for (const Command& command : kCommands) {

@@ -25,6 +25,9 @@ TEST(EditDistanceTest, TheNearestNameIsATypoAwayAndTheFirstOfEquals) {
   // never a typo.
   EXPECT_EQ(NearestName("sceru", kNames), "score");
   EXPECT_EQ(NearestName("sueru", kNames), "");
+  // For longer names too, three edits are another word.
+  EXPECT_EQ(NearestName("generatxx", kNames), "generate");
+  EXPECT_EQ(NearestName("generatxxx", kNames), "");
   EXPECT_EQ(NearestName("m", kNames), "");
   EXPECT_EQ(NearestName("", kNames), "");
   EXPECT_EQ(NearestName("score", {}), "");

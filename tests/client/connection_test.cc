@@ -14,6 +14,29 @@ namespace {
 
 using ::testing::HasSubstr;
 
+TEST(ServerTargetTest, TakesWhatPeopleType) {
+  for (const auto& [given, target] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"127.0.0.1:8100", "127.0.0.1:8100"},
+           {"localhost", "localhost:8100"},
+           {"localhost:1", "localhost:1"},
+           {"http://localhost", "localhost:8100"},
+           {"http://localhost:1/", "localhost:1"},
+           {"https://a.example:1", "a.example:1"},
+           {"grpc://a.example", "a.example:8100"},
+           {"::1", "[::1]:8100"},
+           {"[::1]", "[::1]:8100"},
+           {"[::1]:1", "[::1]:1"},
+           {"unix:/run/q", "unix:/run/q"},
+           {"unixes.example", "unixes.example:8100"},
+           {"dns:///a.example:1", "dns:///a.example:1"},
+           {"ipv4:127.0.0.1:1", "ipv4:127.0.0.1:1"}}) {
+    EXPECT_EQ(ServerTarget(given).value_or("refused"), target) << given;
+  }
+  for (const char* given : {"", "http://", "/", "localhost/v1", "http://localhost:1/v1"}) {
+    EXPECT_EQ(ServerTarget(given).status().code(), absl::StatusCode::kInvalidArgument) << given;
+  }
+}
+
 // Connects to port 1, at which nobody listens. (Only root may bind port 1.)
 std::unique_ptr<Connection> ToNobody() { return *Connection::Create({.server = "127.0.0.1:1"}); }
 

@@ -1,5 +1,6 @@
 """The quire command against a real server: its output and its exit status."""
 
+import contextlib
 import json
 import os
 import signal
@@ -235,6 +236,38 @@ class CliTest(harness.TestCase):
         self.assertGreater(report["num_dropped"], 10)
         self.assertEqual(report["failures"], {})
 
+    def test_addresses_as_people_type_them(self):
+        """Without a port, with a scheme, and the port of HTTP."""
+        for address in (f"http://{self.server.address}", f"http://{self.server.address}/", f"grpc://{self.server.address}"):
+            self.assertEqual(run_cli("health", "--server", address).returncode, 0, address)
+        shown = run_cli("health", "--server", self.server.admin_address)
+        self.assertEqual(shown.returncode, 1)
+        self.assertIn(f"{self.server.admin_address} speaks HTTP: is it the admin port?", shown.stderr)
+        self.assertEqual(run_cli("health", "--server", f"https://{self.server.address}").returncode, 1)  # no TLS there
+        shown = run_cli("health", "--server", f"http://{self.server.address}/v1")
+        self.assertEqual(shown.returncode, 2)
+        self.assertIn("want HOST:PORT", shown.stderr)
+
+    def test_on_a_terminal_the_prompt_comes_first(self):
+        def seen(*more: str) -> str:
+            ours, theirs = os.openpty()
+            process = subprocess.Popen([str(harness.BIN / "quire"), "generate", "--server", self.server.address, "--prompt",
+                                        "the\nthing\x1b[2J", "--max_tokens", "3", "--ignore_eos", *more], stdout=theirs,
+                                       env=harness.child_environment())
+            os.close(theirs)
+            text = b""
+            with contextlib.suppress(OSError):  # a terminal that nobody else has ends with an error
+                while piece := os.read(ours, 4096):
+                    text += piece
+            os.close(ours)
+            self.assertEqual(process.wait(harness.DEADLINE), 0)
+            return text.decode(errors="replace")
+
+        for more in ((), ("--unary",)):
+            self.assertTrue(seen(*more).startswith("\x1b[2mthe\r\nthing?[2J\x1b[0m"), more)
+        for more in (("--json",), ("--n", "2"), ("--echo",)):
+            self.assertNotIn("\x1b[2m", seen(*more))
+
     def test_ctrl_c_cancels(self):
         for command in (("generate", "--prompt", PROMPT, "--max_tokens", "30000", "--ignore_eos"),
                         ("bench", "--num_requests", "100", "--output_tokens", "20000", "--ignore_eos")):
@@ -313,6 +346,18 @@ class UsageTest(unittest.TestCase):
                 self.assertEqual(shown.returncode, 2, shown.stderr)
                 self.assertIn(told, shown.stderr)
                 self.assertEqual(shown.stdout, "")
+
+    def test_the_version_is_that_of_the_server(self):
+        for word in ("--version", "version"):
+            shown = run_cli(word)
+            self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+            server = subprocess.run([harness.BIN / "quire-server", "--version"], capture_output=True, text=True)
+            self.assertEqual(shown.stdout, server.stdout.replace("quire-server ", "quire "))
+            self.assertRegex(shown.stdout, r"^quire \d+\.\d+\.\d+\n$")
+
+    def test_what_is_no_typo_gets_no_proposal(self):
+        for word in ("--sessions", "--prefixes", "versions"):
+            self.assertNotIn("did you mean", run_cli(word).stderr)
 
     def test_no_server_says_how_to_start_one(self):
         for args in (("health",), ("generate", "--prompt", "a"), ("chat", "--prompt", "a"), ("stats",), ("bench",)):

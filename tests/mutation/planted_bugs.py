@@ -1210,6 +1210,15 @@ bug, drop = source("server/grpc/control_service.cc", "server_test:GrpcServerTest
 bug("OperatorsAnywhere", "operators' calls are served beside --control_listen", "if (parts_.serves_operators) return",
     "if (BUG || parts_.serves_operators) return")
 
+# --- Words that people type.
+
+bug, drop = source("base/edit_distance.cc", "base_test:EditDistanceTest.*")
+bug("FarNamesProposed", "of a long name, three edits are a typo", "std::min<size_t>(2, 1 +", "std::min<size_t>(BUG ? 3 : 2, 1 +")
+bug, drop = source("client/connection.cc", "client_test:ServerTargetTest.*")
+bug("PortOfTls", "an address without a port has gRPC's own", 'has_port ? "" :', 'BUG || has_port ? "" :')
+bug("PathCutOff", "the path of an address is left out without a word", "address.find('/') != address.npos) {",
+    "(!BUG && address.find('/') != address.npos)) {")
+
 # --- Memory of the largest step.
 
 bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_rehearsal_test")
