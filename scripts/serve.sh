@@ -13,7 +13,7 @@ quire_install "${QUIRE_BUILD_PACKAGES[@]}"
 # A unity build compiles everything in half the time, and one changed file in more.
 [ -f build/release/build.ninja ] || cmake --preset release -DQUIRE_BUILD_TESTS=OFF -DCMAKE_UNITY_BUILD=ON >/dev/null
 echo "building..." >&2
-cmake --build build/release --target quire-server quire quire-inspect quire-convert
+cmake --build build/release --target quire-server quire quire-inspect quire-convert quire-sim
 
 # Every flag can be set by an environment variable, so QUIRE_MODEL or QUIRE_CONFIG may already name the model.
 [ -z "${QUIRE_MODEL:-}${QUIRE_CONFIG:-}" ] || exec build/release/bin/quire-server "$@"

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <sys/resource.h>
@@ -86,10 +87,18 @@ void TryThreadsOfGrpc() {
 }
 
 absl::Status CheckAddresses(const ServerConfig& config) {
-  for (const std::string& text : {config.listen, config.control_listen, config.admin_listen}) {
+  using Flag = std::pair<const char*, const std::string&>;
+  for (const auto& [flag, text] :
+       {Flag("--listen", config.listen), Flag("--control_listen", config.control_listen),
+        Flag("--admin_listen", config.admin_listen)}) {
     if (text.empty()) continue;
     ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
-    RETURN_IF_ERROR(CheckCanListen(address));
+    if (const absl::Status status = CheckCanListen(address); !status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrFormat("%s: %s; if another server runs there, give this one "
+                                          "another address, such as %s 127.0.0.1:0",
+                                          flag, status.message(), flag));
+    }
   }
   return absl::OkStatus();
 }

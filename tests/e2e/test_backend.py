@@ -206,7 +206,8 @@ class BackendTest(unittest.TestCase):
             module.unlink(missing_ok=True)
             if content is not None:
                 module.write_bytes(content)
-            run = subprocess.run([server, "--backend", "cuda-emulated", "--model", harness.tiny_model()],
+            run = subprocess.run([server, "--backend", "cuda-emulated", "--model", harness.tiny_model(),
+                                  "--listen", "127.0.0.1:0", "--admin_listen="],
                                  stderr=subprocess.PIPE, text=True, timeout=harness.DEADLINE)
             self.assertEqual(run.returncode, 1)
             return run.stderr
