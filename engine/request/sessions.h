@@ -86,7 +86,7 @@ struct SessionFork {
   SessionCaller caller;
   std::string name;
   std::optional<int64_t> at_token;    // 0..num_tokens; absent: all
-  int32_t count = 1;                  // 1..kMaxForkCount
+  int64_t count = 1;                  // 1..kMaxForkCount
   std::optional<absl::Duration> ttl;  // absent: that of the parent
   // If true, the children are pinned sessions. Those of a pinned parent hold the leading tokens of
   // its pin at once. Absent: as the parent.

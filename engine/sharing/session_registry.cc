@@ -23,9 +23,11 @@ absl::Status InTurn() {
 
 absl::Status CheckTtl(absl::Duration ttl) {
   if (ttl >= kMinSessionTtl && ttl <= kMaxSessionTtl) return absl::OkStatus();
+  const bool is_finite = absl::AbsDuration(ttl) != absl::InfiniteDuration();
   return absl::InvalidArgumentError(
       absl::StrFormat("ttl: want %s..%s, got %s", absl::FormatDuration(kMinSessionTtl),
-                      absl::FormatDuration(kMaxSessionTtl), absl::FormatDuration(ttl)));
+                      absl::FormatDuration(kMaxSessionTtl),
+                      is_finite ? absl::FormatDuration(ttl) : "no valid duration"));
 }
 
 std::string EtagOf(uint64_t version) { return absl::StrCat("v", version); }

@@ -33,14 +33,18 @@ absl::Status CheckLength(std::string_view field, std::string_view value, size_t 
       absl::StrFormat("%s: want %d..%d bytes, got %d", field, min, max, value.size()));
 }
 
+bool IsFinite(absl::Duration duration) {
+  return absl::AbsDuration(duration) != absl::InfiniteDuration();
+}
+
 absl::StatusOr<engine::PrefixExpiration> TtlOf(std::string_view field, const Duration& in,
                                                const PrefixTtlLimits& limits) {
   const absl::Duration ttl = ToAbsl(in);
   if (ttl >= kMinPrefixTtl && ttl <= limits.max_ttl) return engine::PrefixExpiration(ttl);
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s: want %s to %s (--max_prefix_ttl), got %d.%09d s", field,
+      absl::StrFormat("%s: want %s to %s (--max_prefix_ttl), got %s", field,
                       absl::FormatDuration(kMinPrefixTtl), absl::FormatDuration(limits.max_ttl),
-                      in.seconds(), in.nanos()));
+                      IsFinite(ttl) ? absl::FormatDuration(ttl) : "no valid duration"));
 }
 
 absl::StatusOr<engine::PrefixExpiration> EndOf(std::string_view field, const Timestamp& in,
@@ -48,10 +52,14 @@ absl::StatusOr<engine::PrefixExpiration> EndOf(std::string_view field, const Tim
   const absl::Time end = ToAbsl(in);
   const absl::Duration left = end - limits.now;
   if (left >= kMinPrefixTtl && left <= limits.max_ttl) return engine::PrefixExpiration(end);
+  const std::string got =
+      IsFinite(left)
+          ? absl::StrCat("one ", absl::FormatDuration(absl::Trunc(left, absl::Seconds(1))),
+                         " from now")
+          : "no valid time";
   return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: want a time %s to %s (--max_prefix_ttl) from now, got one %s from now", field,
-      absl::FormatDuration(kMinPrefixTtl), absl::FormatDuration(limits.max_ttl),
-      absl::FormatDuration(absl::Trunc(left, absl::Seconds(1)))));
+      "%s: want a time %s to %s (--max_prefix_ttl) from now, got %s", field,
+      absl::FormatDuration(kMinPrefixTtl), absl::FormatDuration(limits.max_ttl), got));
 }
 
 absl::StatusOr<std::vector<std::string>> AllowedOf(
@@ -103,6 +111,9 @@ absl::StatusOr<engine::PrefixParams> FromProto(const v1::CreatePrefixRequest& re
   engine::PrefixParams params;
   params.model = request.model();
   ASSIGN_OR_RETURN(params.content, ContentOf(request));
+  if (request.has_text() && request.text().empty()) {
+    return absl::InvalidArgumentError("text: want at least one byte, got an empty text");
+  }
   RETURN_IF_ERROR(CheckLength("display_name", request.display_name(), 0, kMaxDisplayName));
   params.display_name = request.display_name();
   if (request.has_ttl()) {

@@ -12,7 +12,9 @@ constexpr int64_t kMaxDurationSeconds = 315'576'000'000;
 }  // namespace
 
 absl::Duration ToAbsl(const google::protobuf::Duration& in) {
-  if (in.seconds() < 0 || in.nanos() < 0 || in.nanos() >= kNanos) return -absl::InfiniteDuration();
+  const bool same_sign = in.seconds() < 0 ? in.nanos() <= 0 : in.seconds() == 0 || in.nanos() >= 0;
+  const bool is_valid = same_sign && in.nanos() > -kNanos && in.nanos() < kNanos;
+  if (!is_valid || in.seconds() < -kMaxDurationSeconds) return -absl::InfiniteDuration();
   if (in.seconds() > kMaxDurationSeconds) return absl::InfiniteDuration();
   return absl::Seconds(in.seconds()) + absl::Nanoseconds(in.nanos());
 }

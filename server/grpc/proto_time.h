@@ -8,7 +8,7 @@
 
 namespace quire::server {
 
-// Returns a duration of the same length. A Duration that is negative or not valid becomes
+// Returns a duration of the same length. A Duration that is not valid becomes
 // -absl::InfiniteDuration(), which no field allows; a longer one than Protobuf allows becomes
 // absl::InfiniteDuration().
 absl::Duration ToAbsl(const google::protobuf::Duration& in);

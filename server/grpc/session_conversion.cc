@@ -1,7 +1,5 @@
 #include "server/grpc/session_conversion.h"
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -59,11 +57,7 @@ engine::SessionFork FromProto(const v1::ForkSessionRequest& request,
   engine::SessionFork fork{
       .caller = caller, .name = request.name(), .request_id = request.request_id()};
   if (request.has_at_token()) fork.at_token = request.at_token();
-  if (request.has_count()) {
-    // The largest int32_t is out of range too.
-    constexpr uint32_t kMax = std::numeric_limits<int32_t>::max();
-    fork.count = static_cast<int32_t>(std::min(request.count(), kMax));
-  }
+  if (request.has_count()) fork.count = request.count();
   if (request.has_ttl()) fork.ttl = ToAbsl(request.ttl());
   if (request.has_pinned()) fork.pinned = request.pinned();
   return fork;

@@ -3,14 +3,19 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/text_serializer.h"
 
 #include "base/logging.h"
+#include "base/strings.h"
+#include "base/utf8.h"
 #include "server/http/process_memory.h"
 
 namespace quire::server {
@@ -20,6 +25,20 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
+
+// Returns `name`, which a client may choose, with controls and backslashes escaped as in C: two
+// names stay two, and a terminal shows them all.
+std::string LabelText(std::string_view name) {
+  std::string out;
+  for (size_t i = 0; i < name.size();) {
+    const base::Utf8Char c = base::DecodeUtf8(name, i);
+    const bool is_control = c.code_point < 0x20 || (c.code_point >= 0x7f && c.code_point < 0xa0);
+    const absl::string_view bytes = base::ToAbsl(name.substr(i, c.length));
+    absl::StrAppend(&out, is_control || c.code_point == U'\\' ? absl::CHexEscape(bytes) : bytes);
+    i += c.length;
+  }
+  return out;
+}
 
 // A metric family with one or more series.
 class Family {
@@ -223,7 +242,7 @@ void AddTenants(const engine::TenantUsages& usages, std::vector<MetricFamily>& f
     Family family(name, MetricType::Counter, help);
     for (size_t i = 0; i < usages.num_lasting; ++i) {
       const engine::TenantUsage& usage = usages.tenants[i];
-      family.Add(usage.counts.*count, {{"tenant", usage.name}, {"kind", "one"}});
+      family.Add(usage.counts.*count, {{"tenant", LabelText(usage.name)}, {"kind", "one"}});
     }
     family.Add(others.*count, {{"tenant", ""}, {"kind", "others"}});
     families.push_back(family.Take());
@@ -243,7 +262,7 @@ void AddChargedBlocks(const engine::TenantUsages& usages, std::vector<MetricFami
                 "KV blocks held, divided by the tenants that hold them, by tenant.");
   for (size_t i = 0; i < usages.num_lasting; ++i) {
     const engine::TenantUsage& usage = usages.tenants[i];
-    family.Add(usage.charged_blocks, {{"tenant", usage.name}, {"kind", "one"}});
+    family.Add(usage.charged_blocks, {{"tenant", LabelText(usage.name)}, {"kind", "one"}});
   }
   family.Add(usages.others_charged_blocks, {{"tenant", ""}, {"kind", "others"}});
   families.push_back(family.Take());

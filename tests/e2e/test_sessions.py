@@ -223,7 +223,8 @@ class SessionTest(harness.TestCase):
         for ttl in (10, 24 * 3600):
             self.assertEqual(self.calls.create(ttl=ttl).ttl.seconds, ttl)
         for ttl in (9.999999999, 24 * 3600 + 0.001, 0, -1):
-            self.assert_status(invalid, lambda: self.calls.create(ttl=ttl))
+            error = self.assert_status(invalid, lambda: self.calls.create(ttl=ttl))
+            self.assertRegex(error.details(), r"^ttl: want 10s\.\.24h, got [-0-9hms.]+$")
         self.assert_status(invalid, lambda: self.calls.create(display_name="d" * 129))
         self.assertEqual(self.calls.create(display_name="d" * 128).display_name, "d" * 128)
         self.assert_status(invalid, lambda: self.calls.create(request_id="r" * 37))
@@ -231,7 +232,8 @@ class SessionTest(harness.TestCase):
         name = self.calls.create(request_id="r" * 36, salt="s" * 256).name
         self.calls.append(name, [70, 71])
         for fields in (dict(count=0), dict(count=65), dict(count=2**32 - 1), dict(at_token=3), dict(at_token=2**32 - 1)):
-            self.assert_status(invalid, lambda: self.calls.fork(name, **fields))
+            error = self.assert_status(invalid, lambda: self.calls.fork(name, **fields))
+            self.assertIn(f"got {max(fields.values())}", error.details())
         self.assertEqual(len(self.calls.fork(name, count=64, at_token=0)), 64)
         for size in (0, 1001):
             self.assert_status(invalid, lambda: self.calls.list(page_size=size))

@@ -967,6 +967,17 @@ bug("PrefixTtlShort", "a ttl is shorter than the shortest", "if (ttl >= kMinPref
 bug("PrefixEndFar", "an expire_time is behind --max_prefix_ttl", "&& left <= limits.max_ttl)", "&& (BUG || left <= limits.max_ttl))")
 bug("PrefixMaskIgnored", "an update takes both ends", 'if (names("ttl") && names("expire_time")) {',
     'if (!BUG && names("ttl") && names("expire_time")) {')
+bug("PrefixOfNothing", "an empty text is a prefix", "if (request.has_text() && request.text().empty()) {",
+    "if (!BUG && request.has_text() && request.text().empty()) {")
+bug("PrefixEndlessTtlTold", "an error quotes a ttl that is none", 'IsFinite(ttl) ? absl::FormatDuration(ttl)',
+    '(BUG || IsFinite(ttl)) ? absl::FormatDuration(ttl)')
+bug, drop = source("server/grpc/proto_time.cc", "server_test:PrefixConversionTest.*")
+bug("SignsOfTwoKinds", "a duration has seconds of one sign and nanoseconds of the other", "const bool is_valid = same_sign &&",
+    "const bool is_valid = (BUG || same_sign) &&")
+bug, drop = source("server/http/metrics_exporter.cc", "server_test:MetricsExporterTest.*")
+bug("LabelsRaw", "a tenant's name writes to the terminal that shows /metrics", "c.code_point < 0x20 ||",
+    "(!BUG && c.code_point < 0x20) ||")
+bug("LabelsOfTwo", "two tenants have one label", "c.code_point == U'\\\\' ?", "(!BUG && c.code_point == U'\\\\') ?")
 
 bug, drop = source("server/grpc/page_tokens.cc", "server_test:PageTokensTest.*")
 bug("PrefixPagesOfOthers", "a page token holds for every caller", 'caller.size(), ":", base::ToAbsl(caller),',

@@ -97,6 +97,8 @@ TEST_F(SessionRegistryTest, ParametersAreCheckedAtTheirEdges) {
   };
   EXPECT_EQ(code({.ttl = kMinSessionTtl - absl::Nanoseconds(1)}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({.ttl = kMaxSessionTtl + absl::Nanoseconds(1)}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(registry_.Create({.ttl = -absl::InfiniteDuration()}).status().message(),
+            "ttl: want 10s..24h, got no valid duration");
   EXPECT_EQ(code({.display_name = display + "d"}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({.salt = salt + "s"}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({.request_id = id + "i"}), StatusCode::kInvalidArgument);
@@ -195,6 +197,8 @@ TEST_F(SessionRegistryTest, ForkIsCheckedAtItsEdges) {
   EXPECT_EQ(code({.name = name, .at_token = -1}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({.name = name, .count = 0}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({.name = name, .count = kMaxForkCount + 1}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(registry_.Fork({.name = name, .count = 4294967295}).status().message(),
+            "count: want 1..64, got 4294967295");
   EXPECT_EQ(code({.name = name, .count = kMaxForkCount}), StatusCode::kOk);
   EXPECT_EQ(code({.name = name, .ttl = absl::Seconds(9)}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({.name = name, .request_id = std::string(37, 'i')}), StatusCode::kInvalidArgument);

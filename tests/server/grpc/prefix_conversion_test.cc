@@ -17,6 +17,7 @@ namespace quire::server {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -119,6 +120,14 @@ TEST(PrefixConversionTest, LengthsHaveEdges) {
   EXPECT_EQ(ErrorOf(request), "allowed_tenants: want at most 256 names, got 257");
 }
 
+TEST(PrefixConversionTest, AnEmptyTextIsNoPrefix) {
+  v1::CreatePrefixRequest request = TextPrefix();
+  request.set_text("");
+  EXPECT_EQ(ErrorOf(request), "text: want at least one byte, got an empty text");
+  request.set_text("a");
+  EXPECT_EQ(ErrorOf(request), "");
+}
+
 TEST(PrefixConversionTest, TtlHasEdges) {
   v1::CreatePrefixRequest request = TextPrefix();
   google::protobuf::Duration& ttl = *request.mutable_ttl();
@@ -128,15 +137,23 @@ TEST(PrefixConversionTest, TtlHasEdges) {
     return ErrorOf(request);
   };
   EXPECT_EQ(error(60, 0), "");
-  EXPECT_EQ(error(59, 999'999'999), "ttl: want 1m to 2h (--max_prefix_ttl), got 59.999999999 s");
+  EXPECT_EQ(error(59, 999'999'999), "ttl: want 1m to 2h (--max_prefix_ttl), got 59.999999999s");
   EXPECT_EQ(error(7200, 0), "");
   EXPECT_NE(error(7200, 1), "");
-  // These are not Durations.
-  EXPECT_NE(error(61, -1), "");
-  EXPECT_NE(error(61, 1'000'000'000), "");
-  EXPECT_NE(error(-61, 0), "");
-  EXPECT_NE(error(std::numeric_limits<int64_t>::max(), 999'999'999), "");
-  EXPECT_NE(error(std::numeric_limits<int64_t>::min(), std::numeric_limits<int32_t>::min()), "");
+  EXPECT_THAT(error(-61, -5), EndsWith(", got -1m1.000000005s"));
+  EXPECT_THAT(error(0, -5), EndsWith(", got -5ns"));
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  for (const auto& [seconds, nanos] : std::initializer_list<std::pair<int64_t, int32_t>>{
+           {61, -1},
+           {-61, 1},
+           {61, 1'000'000'000},
+           {-61, -1'000'000'000},
+           {61, std::numeric_limits<int32_t>::min()},
+           {std::numeric_limits<int64_t>::max(), 999'999'999},
+           {kLeast, 0},
+           {kLeast, std::numeric_limits<int32_t>::min()}}) {
+    EXPECT_THAT(error(seconds, nanos), EndsWith(", got no valid duration")) << seconds << nanos;
+  }
 }
 
 TEST(PrefixConversionTest, ExpireTimeHasEdges) {
@@ -153,7 +170,7 @@ TEST(PrefixConversionTest, ExpireTimeHasEdges) {
               HasSubstr("expire_time: want a time 1m to 2h (--max_prefix_ttl) from now"));
   EXPECT_EQ(error(now + 7200, 0), "");
   EXPECT_NE(error(now + 7200, 1), "");
-  EXPECT_NE(error(now + 100, -1), "");
+  EXPECT_THAT(error(now + 100, -1), EndsWith(", got no valid time"));
   EXPECT_NE(error(now + 100, 1'000'000'000), "");
   EXPECT_NE(error(std::numeric_limits<int64_t>::max(), 0), "");
   EXPECT_NE(error(std::numeric_limits<int64_t>::min(), 0), "");

@@ -98,12 +98,12 @@ TEST(MetricsExporterTest, CountsTheLastingTenantsOneByOneAndAllOthersTogether) {
     usage.counts = counts;
     return usage;
   };
-  engine.SetTenantUsages(
-      {.tenants = {tenant("", {.requests = 1, .refused = 2, .served_tokens = 3}),
-                   tenant("a\"b\n", {.requests = 4}), tenant("late", {.served_tokens = 10})},
-       .num_lasting = 2,
-       .forgotten = {.requests = 20, .served_tokens = 30},
-       .others_charged_blocks = 2.5});
+  engine.SetTenantUsages({.tenants = {tenant("", {.requests = 1, .refused = 2, .served_tokens = 3}),
+                                      tenant("a\"b\n\x1b[2J\x7f\u009b\\", {.requests = 4}),
+                                      tenant("late", {.served_tokens = 10})},
+                          .num_lasting = 2,
+                          .forgotten = {.requests = 20, .served_tokens = 30},
+                          .others_charged_blocks = 2.5});
   std::map<std::string, double> got;
   for (const auto& [name, value] : ParseExposition(text()).samples) {
     if (absl::StartsWith(name, "quire_tenant") && value != 0) got[name] = value;
@@ -111,7 +111,9 @@ TEST(MetricsExporterTest, CountsTheLastingTenantsOneByOneAndAllOthersTogether) {
   const std::map<std::string, double> want = {
       {"quire_tenant_charged_blocks{tenant=\"\",kind=\"others\"}", 2.5},
       {"quire_tenant_requests_total{tenant=\"\",kind=\"one\"}", 1},
-      {"quire_tenant_requests_total{tenant=\"a\\\"b\\n\",kind=\"one\"}", 4},
+      {"quire_tenant_requests_total{tenant=\"a\\\"b\\\\n\\\\x1b[2J\\\\x7f\\\\xc2\\\\x9b\\\\\\\\\","
+       "kind=\"one\"}",
+       4},
       {"quire_tenant_requests_total{tenant=\"\",kind=\"others\"}", 20},
       {"quire_tenant_refused_total{tenant=\"\",kind=\"one\"}", 2},
       {"quire_tenant_served_tokens_total{tenant=\"\",kind=\"one\"}", 3},
