@@ -33,8 +33,6 @@
 
 namespace quire::server::door {
 
-// Judges the headers of each request. The Peer holds the client's address and certificate name.
-using PeerGate = std::function<std::optional<Refusal>(const RequestHead&, const Peer&)>;
 // Gives gRPC its end of a local connection.
 using HandOver = std::function<void(base::UniqueFd)>;
 

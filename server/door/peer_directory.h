@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -14,6 +15,8 @@
 
 #include "base/mutex.h"
 #include "base/strings.h"
+#include "server/door/http2_limits.h"
+#include "server/door/request_head.h"
 
 namespace quire::server::door {
 
@@ -21,6 +24,9 @@ struct Peer {
   std::string address;           // "203.0.113.7:51234"
   std::string certificate_name;  // from the verified certificate; see CertificateName
 };
+
+// Judges the headers of each request, before its body. Returns nullopt to let the request in.
+using PeerGate = std::function<std::optional<Refusal>(const RequestHead&, const Peer&)>;
 
 // Thread-safe.
 class PeerDirectory {

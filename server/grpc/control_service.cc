@@ -123,7 +123,7 @@ class ControlService final : public RawControlService {
       return call;
     }
     parts_.engine.FlushPrefixCache([this, call, response](absl::StatusOr<int64_t> num_freed) {
-      parts_.egress.Post([this, call, response, num_freed = std::move(num_freed)] {
+      parts_.egress.Post([call, response, num_freed = std::move(num_freed)] {
         if (num_freed.ok()) {
           v1::FlushPrefixCacheResponse answer;
           answer.set_num_freed_blocks(static_cast<uint32_t>(*num_freed));

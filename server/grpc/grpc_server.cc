@@ -128,8 +128,8 @@ struct GrpcServer::Listener {
   }
 
   absl::Status Listen(const ServerConfig& config, const TlsFiles& tls, const std::string& where,
-                      bool reflection, const ServiceParts& parts, door::PeerDirectory& peers,
-                      door::DoorCounters& door_counters) {
+                      bool reflection, const ServiceParts& parts, door::PeerGate gate,
+                      door::PeerDirectory& peers, door::DoorCounters& door_counters) {
     ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(where));
     grpc::ServerBuilder builder;
     SetBounds(builder, config);
@@ -152,10 +152,11 @@ struct GrpcServer::Listener {
       parameters.fd = fd.Release();
       acceptor->HandleNewConnection(&parameters);
     };
+    if (gate == nullptr) {
+      gate = MakeRequestGate(parts.identities, parts.trusts_place, parts.counters);
+    }
     ASSIGN_OR_RETURN(door, door::Door::Open(std::move(address), tls, DoorOptionsOf(config),
-                                            MakeRequestGate(parts.identities, parts.trusts_place,
-                                                            parts.counters),
-                                            hand_over, peers, door_counters));
+                                            std::move(gate), hand_over, peers, door_counters));
     return absl::OkStatus();
   }
 
@@ -218,8 +219,8 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
   } else {
     main_->services.push_back(MakeControlService(services));  // in part, so health names it not
   }
-  RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, services, peers_,
-                                parts.door_counters));
+  RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, services, parts.gate,
+                                peers_, parts.door_counters));
   if (!config.control_listen.empty()) {
     const auto address = ParseListenAddress(config.control_listen);
     services.trusts_place = address.ok() && IsLoopback(*address);
@@ -227,8 +228,8 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
     control_ = std::make_unique<Listener>();
     control_->Add(kControlService, MakeControlService(services));
     control_->Add(kTenantService, MakeTenantService(services));
-    RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true, services, peers_,
-                                     parts.door_counters));
+    RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true, services, parts.gate,
+                                     peers_, parts.door_counters));
   }
   SetServing(true);
   listening_ = true;

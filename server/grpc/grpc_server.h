@@ -30,6 +30,7 @@ struct GrpcServerParts {
   OpenCalls& open_calls;
   door::DoorCounters& door_counters;
   const IdentityStore& identities;
+  door::PeerGate gate = nullptr;  // at the door; null: MakeRequestGate, as all but tests have it
 };
 
 // One or two gRPC servers. InferenceService, TokenService, PrefixService and SessionService are

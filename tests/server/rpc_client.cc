@@ -1,5 +1,7 @@
 #include "tests/server/rpc_client.h"
 
+#include <future>
+
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
@@ -238,6 +240,22 @@ grpc::reflection::v1::ServerReflectionResponse RpcClient::Reflect(
   grpc::reflection::v1::ServerReflectionResponse response;
   if (status.ok()) response.ParseFromString(bytes);
   return response;
+}
+
+Outcome RpcClient::CallRaw(const std::string& path, const std::string& bytes,
+                           const CallOptions& options) {
+  grpc::ClientContext context;
+  Prepare(options, context);
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  std::promise<grpc::Status> ended;
+  grpc::GenericStub(stubs_->channel)
+      .UnaryCall(&context, path, {}, &request, &response,
+                 [&ended](grpc::Status status) { ended.set_value(std::move(status)); });
+  Outcome outcome;
+  Conclude(context, ended.get_future().get(), outcome);
+  return outcome;
 }
 
 bool RpcClient::HasReflection() {

@@ -98,6 +98,11 @@ class RpcClient {
   Reply<v1::Prefix> WarmPrefix(const v1::WarmPrefixRequest& request,
                                const CallOptions& options = {});
 
+  // Calls any method, such as "/quire.v1.TokenService/Tokenize", with the bytes of a message, and
+  // reads at most one answer.
+  Outcome CallRaw(const std::string& path, const std::string& bytes,
+                  const CallOptions& options = {});
+
   Health CheckHealth(std::string_view service);
   // Returns true if the server serves grpc.reflection. Expects that it serves both versions or
   // neither.

@@ -22,7 +22,7 @@ namespace quire::testing {
 class TestServer {
  public:
   explicit TestServer(FakeEngineOptions options = {}, server::ServerConfig config = {},
-                      const server::TlsFiles& tls = {})
+                      const server::TlsFiles& tls = {}, server::door::PeerGate gate = nullptr)
       : engine(std::move(options)) {
     if (config.listen == server::ServerConfig().listen) config.listen = "127.0.0.1:0";
     auto identities = server::IdentityStore::Create(
@@ -35,7 +35,8 @@ class TestServer {
                                               .counters = counters,
                                               .open_calls = open_calls,
                                               .door_counters = door_counters,
-                                              .identities = *identities_});
+                                              .identities = *identities_,
+                                              .gate = std::move(gate)});
     if (started.ok()) grpc = *std::move(started);
     EXPECT_NE(grpc, nullptr) << started.status();
   }

@@ -372,6 +372,46 @@ TEST(AuthTest, WithoutAKnownTokenNothingIsServedButHealth) {
   EXPECT_EQ(stream->Finish().status.code(), absl::StatusCode::kCancelled);
 }
 
+// Every RPC that reflection describes, with the gate at the door open: the handlers ask, too.
+TEST(AuthTest, NoRightIsCheckedAtTheDoorAlone) {
+  using grpc::reflection::v1::ServerReflectionRequest;
+  const door::PeerGate open = [](const door::RequestHead&, const door::Peer&) {
+    return std::nullopt;
+  };
+  ServerReflectionRequest list;
+  list.set_list_services("");
+  std::vector<std::string> names;
+  {
+    TestServer server;
+    const auto listed = RpcClient(server.grpc->address()).Reflect("v1", list);
+    for (const auto& each : listed.list_services_response().service()) names.push_back(each.name());
+  }
+  ServerConfig config;
+  config.auth_token_file = WriteTempFile("tokens", "token-of-alice-0123\n");
+  TestServer server({}, config, {}, open);
+  RpcClient client(server.grpc->address());
+  int num_rpcs = 0;
+  for (const std::string& name : names) {
+    if (name == "grpc.health.v1.Health") continue;  // needs nobody
+    const auto* service =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(name);
+    ASSERT_NE(service, nullptr) << name;
+    for (int i = 0; i < service->method_count(); ++i, ++num_rpcs) {
+      const std::string path = absl::StrCat("/", name, "/", service->method(i)->name());
+      EXPECT_EQ(client.CallRaw(path, "").status.code(), absl::StatusCode::kUnauthenticated) << path;
+    }
+  }
+  EXPECT_GT(num_rpcs, 30);
+  EXPECT_FALSE(server.engine.stats().draining);
+  // Reflection is for operators, and Alice is none.
+  const CallOptions alice{.metadata = {{"authorization", "Bearer token-of-alice-0123"}}};
+  for (const std::string version : {"v1", "v1alpha"}) {
+    const std::string path =
+        absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo");
+    EXPECT_EQ(client.CallRaw(path, "", alice).status.code(), absl::StatusCode::kPermissionDenied);
+  }
+}
+
 TEST(TlsTest, EncryptsAndAsksForACertificate) {
   const Identity authority = MakeAuthority("authority");
   const Identity localhost = MakeIdentity("localhost", authority);
