@@ -18,12 +18,17 @@
 
 namespace quire::kernels {
 
+// Writes a line to the program's log at the debug level. A module has no log of its own.
+using DebugLog = void(std::string_view message);
+
 // The part of a module that the program calls.
 struct BackendModule {
   // Identifies the interface for which the module was built. The first member, because the program
   // reads it before it knows that the other members are as it expects.
   const char* build_id = nullptr;
-  absl::StatusOr<std::unique_ptr<Backend>> (*create)(const BackendOptions& options) = nullptr;
+  // `log` is null where the program logs no debug lines.
+  absl::StatusOr<std::unique_ptr<Backend>> (*create)(const BackendOptions& options,
+                                                     DebugLog* log) = nullptr;
 };
 using BackendModuleFunction = const BackendModule*();
 

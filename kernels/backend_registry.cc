@@ -23,10 +23,12 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpu(const BackendOptions& options
                                 .pack_weights = options.pack_weights});
 }
 
+void LogDebug(std::string_view message) { Log(LogLevel::kDebug, "backend", message); }
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateFromModule(const std::string& backend,
                                                           const BackendOptions& options) {
   ASSIGN_OR_RETURN(const BackendModule* const module, OpenBackendModule(backend, ModuleFolders()));
-  return module->create(options);
+  return module->create(options, base::LogEnabled(LogLevel::kDebug) ? &LogDebug : nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBest(const BackendOptions& options) {

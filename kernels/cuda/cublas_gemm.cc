@@ -1,5 +1,6 @@
 #include "kernels/cuda/cublas_gemm.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,6 +54,26 @@ absl::Status SetScales(cublasLtMatmulDesc_t product, const GemmArgs& args) {
   return SetAttribute(product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.a_scales);
 }
 
+// Returns the number of a property of an algorithm, or -1 if the algorithm does not have it.
+int64_t ConfigOf(const cublasLtMatmulAlgo_t& algorithm,
+                 cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  int32_t value = -1;
+  size_t written = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof(value), &written);
+  return status == CUBLAS_STATUS_SUCCESS ? value : -1;
+}
+
+std::string Describe(const GemmShape& shape, const cublasLtMatmulHeuristicResult_t& result) {
+  return absl::StrCat("cublas: m ", shape.m, " n ", shape.n, " k ", shape.k, " ",
+                      base::ToAbsl(Name(shape.type)), " to ", base::ToAbsl(Name(shape.output_type)),
+                      shape.accumulate ? ", added" : "", ": algorithm ",
+                      ConfigOf(result.algo, CUBLASLT_ALGO_CONFIG_ID), ", depth cut in ",
+                      ConfigOf(result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM), ", reduction scheme ",
+                      ConfigOf(result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME), ", workspace ",
+                      result.workspaceSize, " bytes");
+}
+
 }  // namespace
 
 // Our matrices are row-major, and cuBLASLt is column-major, so cuBLASLt sees each matrix
@@ -74,8 +95,9 @@ struct CublasGemm::Plan {
   cublasLtMatmulAlgo_t algorithm = {};
 };
 
-absl::StatusOr<std::unique_ptr<CublasGemm>> CublasGemm::Create(cudaStream_t stream) {
-  std::unique_ptr<CublasGemm> gemm(new CublasGemm(stream));
+absl::StatusOr<std::unique_ptr<CublasGemm>> CublasGemm::Create(cudaStream_t stream,
+                                                               const CublasGemmOptions& options) {
+  std::unique_ptr<CublasGemm> gemm(new CublasGemm(stream, options));
   RETURN_IF_ERROR(ToStatus(cublasLtCreate(&gemm->handle_), "starting"));
   void* workspace = nullptr;
   RETURN_IF_ERROR(
@@ -84,7 +106,8 @@ absl::StatusOr<std::unique_ptr<CublasGemm>> CublasGemm::Create(cudaStream_t stre
   return gemm;
 }
 
-CublasGemm::CublasGemm(cudaStream_t stream) : stream_(stream) {}
+CublasGemm::CublasGemm(cudaStream_t stream, const CublasGemmOptions& options)
+    : stream_(stream), options_(options) {}
 
 CublasGemm::~CublasGemm() {
   plans_.clear();
@@ -118,6 +141,10 @@ absl::StatusOr<CublasGemm::Plan*> CublasGemm::FindPlan(const GemmShape& shape,
     cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  // The other schemes round the parts of a sum to the type of d before they are added.
+  const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE |
+                           (options_.cuts_depth ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : 0);
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
   // Operand A of cuBLASLt is our b, B is our a, and both C and D are our d.
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.b_alignment);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a_alignment);
@@ -135,6 +162,7 @@ absl::StatusOr<CublasGemm::Plan*> CublasGemm::FindPlan(const GemmShape& shape,
                                             base::ToAbsl(Name(shape.type))));
   }
   plan->algorithm = result.algo;
+  if (options_.log != nullptr) options_.log(Describe(shape, result));
   return plans_.emplace(shape, std::move(plan)).first->second.get();
 }
 

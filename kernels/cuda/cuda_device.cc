@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int ordinal,
   RETURN_IF_ERROR(device->MakeCurrent());
   RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking),
                            "creating the stream"));
-  ASSIGN_OR_RETURN(device->gemm_, CublasGemm::Create(device->stream_));
+  ASSIGN_OR_RETURN(device->gemm_, CublasGemm::Create(device->stream_, options.gemm));
   return device;
 }
 

@@ -20,6 +20,7 @@ struct CudaDeviceOptions {
   // False: a kernel without machine code for the GPU is refused. True: the driver compiles its PTX,
   // which takes minutes for all kernels, and gives code for an older chip.
   bool compile_ptx = false;
+  CublasGemmOptions gemm;
 };
 
 class CudaDevice : public Device {

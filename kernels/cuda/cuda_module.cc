@@ -12,8 +12,11 @@
 namespace quire::kernels::cuda {
 namespace {
 
-absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> device, CudaDevice::Create(options.device_ordinal));
+absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options, DebugLog* log) {
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<CudaDevice> device,
+      CudaDevice::Create(options.device_ordinal,
+                         {.gemm = {.cuts_depth = !options.deterministic, .log = log}}));
   ASSIGN_OR_RETURN(const CudaBackendOptions of_backend, OptionsInUse(options, device->info()));
   return CreateCudaBackend(std::move(device), of_backend);
 }

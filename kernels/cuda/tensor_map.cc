@@ -6,7 +6,7 @@ namespace quire::kernels::cuda {
 
 absl::Status Validate(const TensorMapSpec& spec) {
   constexpr int64_t kMaxBoxDim = 256;
-  constexpr int64_t kGranule = 16;  // bytes; the unit of addresses, strides and rows of a box
+  constexpr int64_t kGranule = 16;  // bytes; the unit of addresses and strides
   constexpr int64_t kSwizzleBytes = 128;
   if (spec.rank < 1 || spec.rank > TensorMapSpec::kMaxRank) {
     return absl::InvalidArgumentError(absl::StrFormat("tensor map: want rank 1 to %d, got %d",
@@ -20,10 +20,10 @@ absl::Status Validate(const TensorMapSpec& spec) {
         "tensor map: want elements of 1, 2 or 4 bytes, got %d", spec.element_bytes));
   }
   const int64_t row_bytes = int64_t{spec.box[0]} * spec.element_bytes;
-  if (row_bytes % kGranule != 0 || row_bytes > kSwizzleBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "tensor map: want rows of a box of a multiple of 16 and at most 128 bytes, got %d",
-        row_bytes));
+  if (row_bytes != kSwizzleBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor map: want rows of a box of %d bytes, as the swizzle has, got %d",
+                        kSwizzleBytes, row_bytes));
   }
   for (int i = 0; i < spec.rank; ++i) {
     if (spec.dims[i] < 1 || spec.box[i] < 1 || spec.box[i] > kMaxBoxDim) {

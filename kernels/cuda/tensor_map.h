@@ -18,7 +18,8 @@ struct alignas(128) TensorMap {
 
 // Lists dimensions from the innermost to the outermost. The innermost dimension is contiguous. One
 // load moves a box of the tensor, with the 128-byte swizzle: in shared memory, bits 4..6 of an
-// address are xored with bits 7..9.
+// address are xored with bits 7..9. A row of the box is as wide as the swizzle. CUDA does not say
+// where narrower rows would be in shared memory.
 struct TensorMapSpec {
   static constexpr int kMaxRank = 5;
 
@@ -27,7 +28,7 @@ struct TensorMapSpec {
   int rank = 0;
   std::array<int64_t, kMaxRank> dims{};
   std::array<int64_t, kMaxRank> strides{};  // bytes; strides[0] is element_bytes
-  std::array<int32_t, kMaxRank> box{};      // elements; box[0] at most 128 bytes
+  std::array<int32_t, kMaxRank> box{};      // elements; box[0] has 128 bytes
 };
 
 // Returns InvalidArgument for a tensor that TMA cannot load. MakeTensorMap of every device calls

@@ -72,7 +72,11 @@ TEST_F(BackendModuleTest, AModuleOfAnotherBuildIsRefusedBeforeItIsCalled) {
 TEST_F(BackendModuleTest, TheFirstFolderWins) {
   const auto module = OpenBackendModule("this_build", {kModules, folder_});
   ASSERT_TRUE(module.ok()) << module.status();
-  EXPECT_EQ((*module)->create({.num_threads = 7}).status().message(), "called with 7 threads");
+  static std::string line;
+  const auto called =
+      (*module)->create({.num_threads = 7}, [](std::string_view message) { line = message; });
+  EXPECT_EQ(called.status().message(), "called with 7 threads");
+  EXPECT_EQ(line, "a line of the module");
   std::filesystem::copy(kModules / "libquire-no_module.so", folder_ / "libquire-this_build.so");
   EXPECT_TRUE(OpenBackendModule("this_build", {kModules, folder_}).ok());
   EXPECT_FALSE(OpenBackendModule("this_build", {folder_, kModules}).ok());

@@ -8,7 +8,8 @@
 namespace {
 
 absl::StatusOr<std::unique_ptr<quire::kernels::Backend>> Create(
-    const quire::kernels::BackendOptions& options) {
+    const quire::kernels::BackendOptions& options, quire::kernels::DebugLog* log) {
+  if (log != nullptr) log("a line of the module");
   return absl::UnimplementedError(absl::StrCat("called with ", options.num_threads, " threads"));
 }
 

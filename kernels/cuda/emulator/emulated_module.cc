@@ -15,7 +15,7 @@
 namespace quire::kernels::cuda::emulator {
 namespace {
 
-absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
+absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options, DebugLog*) {
   if (options.device_ordinal != 0) {
     return absl::UnavailableError(
         absl::StrCat("cuda-emulated: want GPU ", options.device_ordinal, ", got 1 GPU"));
@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
   const char* const fault = std::getenv(kFaultVariable);
   auto device = std::make_unique<FaultyDevice>(fault == nullptr ? "" : fault);
   ASSIGN_OR_RETURN(CudaBackendOptions of_backend, OptionsInUse(options, device->info()));
-  of_backend.linear_scratch_bytes = 1 << 16;
+  of_backend.linear_scratch_bytes = 1 << 20;
   if (options.cuda_shared_prefix) of_backend.shared_prefix_bytes = 1;
   return CreateCudaBackend(std::move(device), of_backend);
 }

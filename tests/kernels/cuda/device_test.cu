@@ -1,8 +1,11 @@
-// Tests the recordings, the timing and the GEMM of a Device, on the device that this build has.
+// Tests the recordings, the timing, the tensor maps and the GEMM of a Device, on the device that
+// this build has.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -13,6 +16,8 @@
 #include "kernels/cuda/primitives.cuh"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/kernel_testing.h"
+#include "tests/kernels/rounding.h"
 
 namespace quire::testing {
 namespace {
@@ -87,6 +92,33 @@ TEST_F(DeviceTest, GivesTheSecondsOfWhatItHasRun) {
   EXPECT_EQ(SecondsOf(*device_, [] { return absl::InternalError("no"); }).status().message(), "no");
 }
 
+TEST_F(DeviceTest, ATensorMapHasRowsAsWideAsTheSwizzle) {
+  const auto message = [&](int element_bytes, int32_t box_cols) {
+    const absl::Status status = device_
+                                    ->MakeTensorMap({.data = numbers_.data(),
+                                                     .element_bytes = element_bytes,
+                                                     .rank = 2,
+                                                     .dims = {64, 2},
+                                                     .strides = {element_bytes, 128},
+                                                     .box = {box_cols, 2}})
+                                    .status();
+    return std::string(status.message());
+  };
+  const auto refusal = [](int row_bytes) {
+    return "tensor map: want rows of a box of 128 bytes, as the swizzle has, got " +
+           std::to_string(row_bytes);
+  };
+  EXPECT_EQ(message(1, 64), refusal(64));
+  EXPECT_EQ(message(2, 56), refusal(112));
+  EXPECT_EQ(message(2, 72), refusal(144));
+  EXPECT_EQ(message(4, 16), refusal(64));
+  if (device_->info().compute_capability >= 90) {
+    EXPECT_EQ(message(1, 128), "");
+    EXPECT_EQ(message(2, 64), "");
+    EXPECT_EQ(message(4, 32), "");
+  }
+}
+
 // Checks d = a . b^T and d += a . b^T for every type. Rows have gaps between them. `a` and `d`
 // begin `first` elements after the start of their memory. The values are small integers, so that
 // sums are exact in any order.
@@ -146,6 +178,51 @@ TEST_F(DeviceTest, MultipliesAnyNumberOfRowsThatBeginAnywhere) {
       SCOPED_TRACE(::testing::Message() << m << " rows, " << first << " elements in");
       CheckGemm(*device_, m, first);
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// The sums of a deep product may be cut into parts, and none of the parts is rounded to the type of
+// the output. Each addition is off by at most half a unit of a float32 sum, and these errors are
+// independent.
+TEST_F(DeviceTest, DeepSumsAreRoundedOnceOnStore) {
+  constexpr int64_t kN = 64, kK = 14336;
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    DeviceFloats b(*device_, type, Normal(1, kN * kK));
+    for (const int64_t m : {1, 8, 64}) {
+      DeviceFloats a(*device_, type, Normal(2, m * kK));
+      for (const bool accumulate : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << Name(type) << ", " << m << " rows, accumulate " << accumulate);
+        DeviceFloats d(*device_, type, Normal(3, m * kN, 100.0f));
+        ASSERT_TRUE(device_
+                        ->Gemm({.d = d.View({1}).raw(),
+                                .a = a.View({1}).raw(),
+                                .b = b.View({1}).raw(),
+                                .m = m,
+                                .n = kN,
+                                .k = kK,
+                                .lda = kK,
+                                .ldb = kK,
+                                .ldd = kN,
+                                .type = type,
+                                .output_type = type,
+                                .accumulate = accumulate})
+                        .ok());
+        const std::vector<float> got = d.ToHost();
+        for (int64_t i = 0; i < m * kN; ++i) {
+          const float* const row = a.values.data() + i / kN * kK;
+          const float* const col = b.values.data() + i % kN * kK;
+          const auto at = static_cast<size_t>(i);
+          double want = accumulate ? d.values[at] : 0.0, magnitude = std::abs(want);
+          for (int64_t k = 0; k < kK; ++k) {
+            want += double{row[k]} * col[k];
+            magnitude += std::abs(double{row[k]} * col[k]);
+          }
+          const double of_sum = std::sqrt(double{kK}) * Rounding(DType::kF32) * magnitude;
+          ASSERT_NEAR(got[at], want, Rounding(type) * std::abs(want) + of_sum) << "element " << i;
+        }
+      }
     }
   }
 }

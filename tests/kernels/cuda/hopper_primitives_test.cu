@@ -196,7 +196,7 @@ TEST_F(HopperPrimitivesTest, TmaBringsBoxesOfEveryRank) {
 
 TEST_F(HopperPrimitivesTest, TmaBringsElementsOfOneAndFourBytes) {
   CheckTma<2, uint8_t>(*device_, {{256, 10}}, {128, 8}, {128, 1});
-  CheckTma<3, uint8_t>(*device_, {{128, 6, 5}}, {64, 4, 2}, {64, 4, 1});
+  CheckTma<3, uint8_t>(*device_, {{256, 6, 5}}, {128, 4, 2}, {128, 4, 1});
   CheckTma<2, uint32_t>(*device_, {{64, 10}}, {32, 8}, {32, 3});
   CheckTma<4, uint32_t>(*device_, {{32, 4, 3, 2}}, {32, 4, 1, 2}, {0, 0, 2, 0});
 }
