@@ -46,6 +46,15 @@ class CannotDo(Exception):
     """The reason why a program has no time for a case."""
 
 
+def fetch(folder: pathlib.Path) -> pathlib.Path:
+    """Downloads CUTLASS into `folder`, which exists, and returns the folder of its sources."""
+    wanted = folder / "wanted.txt"
+    wanted.write_text(f"nvidia-cutlass=={VERSION} --hash=sha256:{WHEEL_SHA256}\n")
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes",
+                    "--target", folder, "--requirement", wanted], check=True)
+    return folder / "cutlass_library/source"
+
+
 def build(folder: pathlib.Path):
     folder.mkdir(parents=True, exist_ok=True)
     missing = {name: how for name, how in PROGRAMS.items() if not (folder / name).exists()}
@@ -54,11 +63,7 @@ def build(folder: pathlib.Path):
     nvcc = "nvcc" if "CUDA_HOME" not in os.environ else f"{os.environ['CUDA_HOME']}/bin/nvcc"
     search = os.environ["PATH"] + ":/usr/local/cuda/bin"
     with tempfile.TemporaryDirectory() as scratch:
-        wanted = pathlib.Path(scratch) / "wanted.txt"
-        wanted.write_text(f"nvidia-cutlass=={VERSION} --hash=sha256:{WHEEL_SHA256}\n")
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes",
-                        "--target", scratch, "--requirement", wanted], check=True)
-        root = pathlib.Path(scratch) / "cutlass_library/source"
+        root = fetch(pathlib.Path(scratch))
         for name, (source, replaced) in missing.items():
             path = root / "examples" / source
             text = path.read_text()
