@@ -556,6 +556,10 @@ bug, drop = source("engine/scheduler/scheduler_victims.cc", "scheduler_test")
 bug("s04", "a younger one preempts an older one", "if (!yields && !served", "if (!BUG && !yields && !served")
 bug("s15", "the victim is the dearest", ("-std::max(level, 1.0), lost);", "cost < best_cost)"),
     "(BUG ? best_cost < cost : cost < best_cost))")
+bug("VictimWithinPart", "a tenant within its part makes way for a start", "if (level <= kPart || num_freed == 0) continue;",
+    "if ((!BUG && level <= kPart) || num_freed == 0) continue;")
+bug("VictimAgain", "a sequence makes way for starts again at once", "if (state->num_known - state->known_at_claim < kTokensBetweenClaims) continue;",
+    "if (!BUG && state->num_known - state->known_at_claim < kTokensBetweenClaims) continue;")
 
 bug, drop = source("engine/scheduler/scheduler_start.cc", "scheduler_test")
 bug("s05", "a start leaves no headroom", "1 + config_.headroom_blocks", "1 + (BUG ? 0 : config_.headroom_blocks)")

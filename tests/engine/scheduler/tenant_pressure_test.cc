@@ -1,0 +1,115 @@
+// Tests who makes way for whom where several tenants want more blocks than there are, and how often
+// one may be passed. The cache has 64 blocks of 4 tokens.
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "engine/scheduler/scheduler.h"
+#include "tests/engine/scheduler/simulation.h"
+
+namespace quire::engine {
+namespace {
+
+SimulationConfig Config() { return {.num_blocks = 64, .scheduler = {.max_num_seqs = 16}}; }
+
+int32_t Preemptions(const Simulation& simulation, SequenceId id) {
+  return simulation.ended().at(id).sequence.num_preemptions;
+}
+
+// Runs steps until the sequence is planned.
+void RunUntilPlanned(Simulation& simulation, SequenceId id) {
+  for (int step = 0; !simulation.Planned(id); ++step) {
+    ASSERT_LT(step, 1000);
+    ASSERT_TRUE(simulation.Step());
+  }
+}
+
+TEST(TenantPressureTest, ANewSequenceTakesBlocksOfTheTenantBeyondItsPart) {
+  Simulation simulation(Config());
+  const SequenceId oldest =
+      simulation.Add({.prompt = Prompt(100, 0), .max_tokens = 20, .tenant = "greedy"});
+  const SequenceId younger =
+      simulation.Add({.prompt = Prompt(80, 200), .max_tokens = 40, .tenant = "greedy"});
+  RunUntilPlanned(simulation, younger);
+  const SequenceId light =
+      simulation.Add({.prompt = Prompt(60, 400), .max_tokens = 4, .tenant = "light"});
+  for (int step = 0; step < 3 && !simulation.Planned(light); ++step) simulation.Step();
+  EXPECT_TRUE(simulation.Planned(light)) << "at once, not when one of the others has ended";
+  simulation.Run();
+  EXPECT_EQ(Preemptions(simulation, oldest), 0);
+  EXPECT_EQ(Preemptions(simulation, younger), 1);
+  EXPECT_EQ(Preemptions(simulation, light), 0);
+}
+
+TEST(TenantPressureTest, ATenantWithinItsPartMakesWayForNoStart) {
+  Simulation simulation(Config());
+  // The oldest of all makes way for nobody, and the second has 15 to 18 of the 21 blocks of its
+  // part.
+  const SequenceId oldest =
+      simulation.Add({.prompt = Prompt(160, 0), .max_tokens = 16, .tenant = "a"});
+  const SequenceId within =
+      simulation.Add({.prompt = Prompt(60, 200), .max_tokens = 12, .tenant = "b"});
+  RunUntilPlanned(simulation, within);
+  const SequenceId late =
+      simulation.Add({.prompt = Prompt(60, 400), .max_tokens = 4, .tenant = "c"});
+  simulation.Run();
+  for (const SequenceId id : {oldest, within, late}) EXPECT_EQ(Preemptions(simulation, id), 0);
+}
+
+TEST(TenantPressureTest, OneThatMadeWayMakesTokensBeforeItDoesAgain) {
+  Simulation simulation(Config());
+  simulation.Add({.prompt = Prompt(100, 0), .max_tokens = 20, .tenant = "greedy"});
+  const SequenceId younger =
+      simulation.Add({.prompt = Prompt(80, 200), .max_tokens = 40, .tenant = "greedy"});
+  int num_light = 0;
+  for (int step = 0; step < 2000 && !simulation.ended().contains(younger); ++step) {
+    simulation.Step();
+    // A light request comes whenever the other runs.
+    const auto last = static_cast<SequenceId>(younger + num_light);
+    const bool none_left = num_light == 0 || simulation.ended().contains(last);
+    if (simulation.Planned(younger) && none_left) {
+      simulation.Add(
+          {.prompt = Prompt(60, 400 + 100 * num_light), .max_tokens = 4, .tenant = "light"});
+      ++num_light;
+    }
+  }
+  simulation.Run();
+  EXPECT_GT(num_light, 2);
+  EXPECT_EQ(Preemptions(simulation, younger), 1);
+}
+
+TEST(TenantPressureTest, ATenantWithinItsPartIsPassedAFewTimes) {
+  Simulation simulation(Config());
+  simulation.Add({.prompt = Prompt(150, 0), .max_tokens = 40, .tenant = "a"});
+  std::vector<SequenceId> small;
+  const auto add_small = [&] {
+    const auto first = static_cast<int32_t>(1000 + 100 * small.size());
+    const auto max_tokens = static_cast<int32_t>(6 + 3 * (small.size() % 4));
+    small.push_back(
+        simulation.Add({.prompt = Prompt(8, first), .max_tokens = max_tokens, .tenant = "c"}));
+  };
+  for (int i = 0; i < 4; ++i) add_small();
+  RunUntilPlanned(simulation, small.back());
+  const SequenceId large =
+      simulation.Add({.prompt = Prompt(70, 400), .max_tokens = 4, .tenant = "b"});
+  // The small ones never end all at once, so what is free never does for the large one.
+  std::set<SequenceId> passed;
+  for (int step = 0; step < 400 && !simulation.Planned(large); ++step) {
+    while (small.size() < simulation.ended().size() + 4) add_small();
+    simulation.Step();
+    for (size_t i = 4; i < small.size(); ++i) {
+      if (simulation.Planned(small[i])) passed.insert(small[i]);
+    }
+  }
+  EXPECT_TRUE(simulation.Planned(large));
+  EXPECT_GT(passed.size(), 0u);
+  // Some started before it first lacked blocks, or in the turn of the oldest.
+  EXPECT_LE(passed.size(), 2 * static_cast<size_t>(kMostPasses));
+  simulation.Run();
+}
+
+}  // namespace
+}  // namespace quire::engine
