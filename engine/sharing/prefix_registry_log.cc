@@ -98,11 +98,9 @@ void PrefixRegistry::WriteLog() {
     changed.swap(changed_);
     ended.swap(ended_);
     // What was never written is not changed, and does not end, on the disk.
-    const auto& records = records_;  // in a lambda, clang does not see that mu_ is held
-    std::erase_if(changed,
-                  [&](uint64_t pin) { return !log_->Has(pin) || !records.contains(pin); });
     std::erase_if(ended, [&](uint64_t pin) { return !log_->Has(pin); });
     for (const uint64_t pin : changed) {
+      if (!log_->Has(pin) || !records_.contains(pin)) continue;
       PrefixRecord& record = *records_.at(pin);
       if (record.state == PrefixState::kFailed) {
         ended.insert(pin);
