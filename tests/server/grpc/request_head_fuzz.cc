@@ -54,14 +54,21 @@ bool IsOfGrpc(std::string_view name) {
          name.starts_with("grpc");
 }
 
-std::string Written(const HeaderList& fields) {
-  std::string path, authority, host;
+// What the gate was asked about.
+struct Asked {
+  std::string path, authorization;
+};
+
+// The head that gRPC must report for `fields`, if it reads them as the gate did.
+std::string Written(const HeaderList& fields, const Asked& asked) {
+  std::string authority, host;
   std::multiset<std::pair<std::string, std::string>> metadata;
+  if (!asked.authorization.empty()) metadata.emplace("authorization", asked.authorization);
   for (const auto& [name, value] : fields) {
-    if (name == ":path") path = value;
     if (name == ":authority") authority = value;
     if (name == "host") host = value;
     if (name.starts_with(':') || IsOfGrpc(name)) continue;
+    if (name == "authorization" && !value.empty()) continue;
     std::string plain = value;
     if (name.ends_with("-bin") && value.starts_with('\0')) {
       plain = value.substr(1);
@@ -71,7 +78,7 @@ std::string Written(const HeaderList& fields) {
     }
     metadata.emplace(name, plain);
   }
-  return Written(path, authority.empty() ? host : authority, metadata);
+  return Written(asked.path, authority.empty() ? host : authority, metadata);
 }
 
 // The heads that the gate let in, of this input and the one before: gRPC may report late.
@@ -144,6 +151,7 @@ grpc::Server& TheServer() {
 // Reads the headers in what the server gets.
 class Heads {
  public:
+  void LetIn(Asked asked) { let_in_.push_back(std::move(asked)); }
   void Read(std::span<const uint8_t> bytes) {
     while (!bytes.empty()) {
       if (!in_.has_head() && !in_.TakeHead(bytes)) return;
@@ -152,13 +160,18 @@ class Heads {
       const std::span<const uint8_t> payload = in_.TakePayload(bytes);
       const bool ends = is_headers && in_.payload_left() == 0 && in_.frame().has(kEndHeaders);
       if (is_headers) QUIRE_CHECK(reader_.Read(payload, ends, 1 << 20)) << "the door's own HPACK";
-      if (ends) TheJudged().Add(Written(reader_.fields()));
+      if (ends) {
+        QUIRE_CHECK(!let_in_.empty()) << "headers that nobody judged";
+        TheJudged().Add(Written(reader_.fields(), let_in_.front()));
+        let_in_.pop_front();
+      }
       if (in_.payload_left() > 0) return;
       in_.Next();
     }
   }
 
  private:
+  std::deque<Asked> let_in_;
   FrameCursor in_;
   HeaderBlockReader reader_;
 };
@@ -181,13 +194,13 @@ void Run(std::span<const uint8_t> input) {
 
   const Http2Limits limits;
   DoorCounters counters;
-  Http2Watch watch(
-      limits,
-      [](const RequestHead& head) {
-        return head.path.starts_with("/secret") ? std::optional(Refusal{.code = 16}) : std::nullopt;
-      },
-      counters);
   Heads heads;
+  const auto gate = [&heads](const RequestHead& head) -> std::optional<Refusal> {
+    if (head.path.starts_with("/secret")) return Refusal{.code = 16};
+    heads.LetIn({.path = std::string(head.path), .authorization = std::string(head.authorization)});
+    return std::nullopt;
+  };
+  Http2Watch watch(limits, gate, counters);
   const std::string hello = std::string(kPreface) + std::string("\0\0\0\4\0\0\0\0\0", 9);
   std::vector<uint8_t> sent(hello.begin(), hello.end());
   sent.insert(sent.end(), input.begin(), input.end());
