@@ -477,6 +477,8 @@ Stats EngineImpl::stats() const {
               .recomputed_tokens = metrics_.recomputed_tokens.value(),
               .drafted_tokens = metrics_.drafted_tokens.value(),
               .accepted_tokens = metrics_.accepted_tokens.value(),
+              .drafts_expected = metrics_.drafts_expected.value(),
+              .drafts_price = metrics_.drafts_price.value(),
               .block_copies = metrics_.block_copies.value(),
               .beam_copies = metrics_.beam_copies.value(),
               .preemptions = metrics_.preemptions.value(),

@@ -159,6 +159,8 @@ struct Stats {
   int64_t recomputed_tokens = 0;
   int64_t drafted_tokens = 0;   // computed to find out whether they are right
   int64_t accepted_tokens = 0;  // correct drafts that did not end their sequence
+  int64_t drafts_expected = 0;  // SchedulerStats::drafts_expected, in whole tokens
+  int64_t drafts_price = 0;     // SchedulerStats::drafts_price, in whole tokens
   int64_t block_copies = 0;
   int64_t beam_copies = 0;  // those of block_copies that beams made
   int64_t preemptions = 0;

@@ -21,7 +21,7 @@ struct EngineMetrics {
   base::Counter kept_requests, kept_sequences, kept_outputs, kept_scores, kept_tenants;
   base::Counter prompt_tokens_computed, prompt_tokens_cached;
   base::Counter generated_tokens, scored_tokens, recomputed_tokens;
-  base::Counter drafted_tokens, accepted_tokens;
+  base::Counter drafted_tokens, accepted_tokens, drafts_expected, drafts_price;
   base::Counter block_copies, beam_copies, preemptions, steps, steps_failed;
   base::Counter shared_prefixes, saved_keys;
   std::array<base::Counter, kernels::kNumDeviceCounts> device;  // as Stats::device

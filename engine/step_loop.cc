@@ -70,6 +70,7 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, DiskTier* dis
                   .max_logit_rows =
                       static_cast<int32_t>(parts.limits.max_logit_rows - parts.limits.max_seqs),
                   .max_draft_tokens = parts.limits.max_draft_tokens,
+                  .row_share = [this](int32_t rows) { return pacer_.DecodeShare(rows); },
                   .pipeline_depth = parts.limits.pipeline_depth,
                   .stalled_stream_timeout = config.stalled_stream_timeout},
                  blocks_),
@@ -102,6 +103,9 @@ absl::Status StepLoop::WarmUp() {
   ASSIGN_OR_RETURN(const WarmUpTimes times, runner_.WarmUp(tokens, *parts_.clock));
   pacer_.NoteStep(chunk, 0, times.prompt);
   pacer_.NoteStep(0, 1, times.decode);
+  if (times.num_verified > 1) {
+    pacer_.NoteDecodes(times.decode, times.num_verified, times.verified);
+  }
   counts_at_ready_ = parts_.backend->counts();
   UpdateMetrics();
   return absl::OkStatus();
@@ -284,8 +288,8 @@ void StepLoop::CompleteOldest() {
 void StepLoop::NoteDuration(const InFlight& step, absl::Time now) {
   int32_t decodes = 0;
   for (const StepPlanEntry& entry : step.plan.entries) {
-    // A drafted token costs as much as a token of a prompt.
-    decodes += entry.num_own_tokens() == 1 ? 1 : 0;
+    // A drafted token has a row of logits too, and takes as long as a decode.
+    decodes += entry.num_own_tokens() == 1 ? entry.num_tokens : 0;
   }
   pacer_.NoteStep(static_cast<int32_t>(step.plan.num_tokens) - decodes, decodes,
                   std::min(now - step.begin, result_.since_previous));
@@ -391,6 +395,8 @@ void StepLoop::UpdateMetrics() {
   metrics_.recomputed_tokens.Set(scheduler.recomputed_tokens);
   metrics_.drafted_tokens.Set(scheduler.drafted_tokens);
   metrics_.accepted_tokens.Set(scheduler.accepted_tokens);
+  metrics_.drafts_expected.Set(static_cast<int64_t>(scheduler.drafts_expected));
+  metrics_.drafts_price.Set(static_cast<int64_t>(scheduler.drafts_price));
   metrics_.block_copies.Set(blocks.num_copies);
   metrics_.beam_copies.Set(scheduler.beam_copies);
   metrics_.preemptions.Set(scheduler.num_preemptions);

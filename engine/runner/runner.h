@@ -30,10 +30,12 @@ struct StepResult {
   std::vector<absl::StatusOr<kernels::SampledRow>> rows;  // rows[i] is the result of works[i]
 };
 
-// The times of two steps of one sequence.
+// The times of steps of one sequence.
 struct WarmUpTimes {
   absl::Duration prompt;  // of a chunk of a prompt
   absl::Duration decode;
+  int32_t num_verified = 1;  // the tokens of a decode with drafts; 1 if there are no drafts
+  absl::Duration verified;   // and its time
 };
 
 // Submit enqueues a plan, and Collect waits for its result. At pipeline depth 0 each plan is

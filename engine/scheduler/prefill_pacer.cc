@@ -21,6 +21,9 @@ constexpr int64_t kNumFirstSteps = 2;
 constexpr absl::Duration kShortest = absl::Microseconds(1);
 constexpr absl::Duration kLongest = absl::Hours(1);
 constexpr double kCheapest = 1e-9;  // price, in seconds
+// The least part of a step with one decode that is the price of the step, or of the decode. A price
+// without any part of the time would never be corrected.
+constexpr double kLeastShare = 0.02;
 
 }  // namespace
 
@@ -59,6 +62,18 @@ void PrefillPacer::NoteStep(int32_t prompt_tokens, int32_t decodes, absl::Durati
                           : std::min(prices_[i], calm_prices_[i] * kMostCalmUp);
     for (int j = 0; j < kNumPrices; ++j) variance_[i][j] -= gain[i] * gain[j] / spread;
   }
+}
+
+void PrefillPacer::NoteDecodes(absl::Duration one, int32_t decodes, absl::Duration together) {
+  const double seconds = absl::ToDoubleSeconds(std::clamp(one, kShortest, kLongest));
+  const double more = absl::ToDoubleSeconds(together - one) / (decodes - 1);
+  prices_[1] = std::clamp(more, kLeastShare * seconds, (1.0 - kLeastShare) * seconds);
+  prices_[0] = seconds - prices_[1];
+  calm_prices_ = prices_;
+}
+
+double PrefillPacer::DecodeShare(int32_t decodes) const {
+  return prices_[1] / (prices_[0] + decodes * prices_[1]);
 }
 
 absl::Duration PrefillPacer::LeastTime(int64_t prompt_tokens, int64_t decodes) const {

@@ -1,8 +1,8 @@
 #pragma once
 
-// Limits the prompt tokens of a step that also has decodes, so that no stream waits long for its
-// next token (stall-free batching, Sarathi-Serve, arXiv:2403.02310). The limit changes only the
-// borders between chunks of prompts. No output depends on these borders.
+// Learns what steps cost, and limits the prompt tokens of a step that also has decodes, so that no
+// stream waits long for its next token (stall-free batching, Sarathi-Serve, arXiv:2403.02310). The
+// limit changes only the borders between chunks of prompts. No output depends on these borders.
 
 #include <array>
 #include <cstdint>
@@ -36,6 +36,14 @@ class PrefillPacer {
   // Returns the most prompt tokens that a step with `decodes` decodes may have if it is to end
   // within the target, but at least kMinTokens.
   int32_t limit(int32_t decodes) const;
+
+  // Learns the prices of a step and of a decode: a step with one decode takes `one`, and one with
+  // `decodes` of them, more than one, takes `together`.
+  void NoteDecodes(absl::Duration one, int32_t decodes, absl::Duration together);
+
+  // Returns the part of the time of a step with so many decodes, at least one, and no prompt tokens
+  // that the price of one decode is, above 0 and at most 1.
+  double DecodeShare(int32_t decodes) const;
 
   // Returns the time for this many prompt tokens, and then this many steps with one decode, if
   // nothing else runs. It is cautious: a slow step raises it little. Returns zero as long as no

@@ -139,6 +139,7 @@ Scheduler::State& Scheduler::NewState(Sequence sequence, std::shared_ptr<Group> 
   state->group_request = &request;
   state->order = order;
   state->priority = request.params.sched.priority;
+  state->guess_chance = guess_chance_;
   state->deadline = request.deadline;
   state->is_scoring = request.is_scoring();
   state->has_beams = request.has_beams();

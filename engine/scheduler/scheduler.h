@@ -42,10 +42,9 @@ struct SchedulerConfig {
   // The most drafted tokens of one sequence in one step. Must be 0 at pipeline depth 1, because the
   // tokens before a draft must be on the host.
   int32_t max_draft_tokens = 0;
-  // The most tokens of a step that has drafts. Drafts are shortened to fit, and each running
-  // sequence counts as one token. The weights are read once for all tokens of a step, so a few more
-  // tokens cost little. Many cost arithmetic time. docs/evidence/serving.md has measurements.
-  int32_t max_tokens_with_drafts = 16;
+  // Returns the part of the time of a step with `rows` decodes and drafts that one of them takes,
+  // without what they share, such as reading the weights. If empty, drafts cost nothing.
+  std::function<double(int32_t rows)> row_share;
   int32_t pipeline_depth = 0;  // 0 or 1: how far Schedule may run ahead of Complete
   absl::Duration stalled_stream_timeout;
   // When a sequence starts, this many blocks stay available for each running sequence. So the
@@ -95,7 +94,11 @@ struct SchedulerStats {
   int64_t scored_tokens = 0;    // in continuations that were scored to their end
   int64_t drafted_tokens = 0;   // computed to find out whether they are right
   int64_t accepted_tokens = 0;  // correct drafts that did not end their sequence
-  int64_t beam_copies = 0;      // blocks copied because beams had shared them
+  // Tokens that the drafts were expected to yield, and that steps without the drafts would have
+  // yielded in the time which the drafts took.
+  double drafts_expected = 0.0;
+  double drafts_price = 0.0;
+  int64_t beam_copies = 0;  // blocks copied because beams had shared them
   int64_t num_preemptions = 0;
   int64_t num_overrun = 0;             // tokens planned for a sequence that had already ended
   std::array<int64_t, 3> followers{};  // sequences that waited for others' tokens, by FollowEnd
@@ -163,10 +166,11 @@ std::string RootKeyOf(std::string_view model, uint64_t cache_epoch, const Reques
 //
 // With max_draft_tokens, a decode may have drafted tokens (PromptLookup). Each row of the decode
 // draws a token, so the step shows how many drafts were right. A draft takes only what is left
-// over: it preempts nothing, leaves a block for each running sequence, and is not made while a
-// running sequence has prompt tokens to compute. After a wrong token a sequence's drafts get
-// shorter, and rarer if no token was right. After a draft without a wrong token they get longer.
-// The tokens of a sequence are those that it would have without drafts.
+// over: it preempts nothing, leaves a block for each running sequence, and is not made while there
+// are prompts to compute. A token is drafted only if the tokens that it is expected to yield exceed
+// those that its time would yield otherwise. The expectation is learned for each sequence, also
+// from guesses that were too dear to draft. The tokens of a sequence are those that it would have
+// without drafts.
 //
 // A request with Request::pins computes its prompt and draws nothing. The token of its last row is
 // only a verdict: whether K and V are sound. If they are, Complete() commits the prompt, pins it
@@ -268,6 +272,7 @@ class Scheduler {
 
   // Planning a step.
   struct Budget;
+  struct Drafting;
   bool IsToOpen(const State& state) const;  // true: a forked continuation without its blocks
   void OrderDecodes();
   void PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan);
@@ -279,10 +284,12 @@ class Scheduler {
   void DivideBudget(const Budget& budget);
   void Divide(int32_t Budget::*what, int32_t left);
   TenantBudget& BudgetOf(TenantShares::TenantId tenant, int32_t priority);
-  int32_t MostDrafts(const Budget& budget) const;  // tokens of all drafts of a step
-  // Drafts at most `most` tokens for a decode that has its blocks, takes blocks for them and
-  // appends them to plan.drafts. Returns their number.
-  int32_t Draft(State& state, int32_t most, StepPlan& plan);
+  Drafting BeginDrafting(const Budget& budget) const;
+  // Returns the tokens that the step would yield without one more row, in the time of that row.
+  double PriceOf(const Drafting& drafting) const;
+  // Drafts tokens for a decode that has its blocks, takes blocks for them and appends them to
+  // plan.drafts. Returns their number.
+  int32_t Draft(State& state, Drafting& drafting, StepPlan& plan);
   // Plans the next `num_tokens` tokens of the sequence, and the last `num_drafts` of plan.drafts.
   void PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, StepPlan& plan);
   // Charges a tenant for what is planned. FlushCharge() must follow before charges are read.
@@ -353,6 +360,7 @@ class Scheduler {
   InFlight& OldestInFlight(const StepPlan& plan);
   void EndOldestInFlight();
   void ForgetEnded();
+  void LearnGuess(State& state, bool was_right);
   // Appends the accepted drafts of an entry to its sequence, and forgets the others. `tokens` are
   // the tokens that the entry drew. Returns the number of drafts that were refused.
   int32_t TakeDrafts(State& state, const StepPlanEntry& entry,
@@ -415,8 +423,10 @@ class Scheduler {
   // whether its sink was full. DropEnded sets them, so that no other loop over all sequences does.
   bool any_prefill_ = false;
   bool any_stalled_prefill_ = false;
-  bool any_to_open_ = false;  // a continuation has yet to take its blocks
-  int64_t num_openings_ = 0;  // events after which a start that failed may be tried again
+  bool any_to_open_ = false;   // a continuation has yet to take its blocks
+  int64_t num_openings_ = 0;   // events after which a start that failed may be tried again
+  int64_t idle_openings_ = 0;  // num_openings_ when the last step had room but nothing started
+  double guess_chance_ = 0.0;  // of the first guess of a new sequence: guesses begin without credit
   SchedulerStats stats_;
 };
 

@@ -80,6 +80,8 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
     if (entry.num_drafts > 0) {
       while (tokens.back().id == SampledToken::kNotDrawn) tokens = tokens.first(tokens.size() - 1);
       num_refused = TakeDrafts(state, entry, tokens);
+    } else if (state.guess != State::kNoGuess && !tokens.empty()) {
+      LearnGuess(state, tokens.back().id == state.guess);
     }
     if (!lost) {
       const int64_t before = sequence.num_computed;

@@ -42,11 +42,10 @@ StepPlan Scheduler::Schedule(absl::Time now) {
   PlanDecodes(now, budget, plan);
   FlushCharge();
   if (!plan.empty() && config_.prefill_limit) {
-    const auto num_decodes = static_cast<int32_t>(plan.entries.size());
-    const auto num_drafts = static_cast<int32_t>(plan.drafts.size());
+    // A draft takes as long as a decode.
+    const auto num_decodes = static_cast<int32_t>(plan.entries.size() + plan.drafts.size());
     const int32_t least = claimed_ == nullptr ? 1 : 2;  // also beside the oldest
-    budget.tokens =
-        std::min(budget.tokens, std::max(least, config_.prefill_limit(num_decodes) - num_drafts));
+    budget.tokens = std::min(budget.tokens, std::max(least, config_.prefill_limit(num_decodes)));
   }
   PlanPrefills(now, budget, plan);
   QUIRE_CHECK(claimed_ == nullptr || claimed_->last_step == plan.step)
@@ -99,7 +98,7 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   // One token is kept for prefills. Otherwise many decodes could hold up the prefills for ever.
   const int32_t kept = (any_prefill_ ? 1 : 0) + (claimed_ == nullptr ? 0 : 1);
   OrderDecodes();
-  int32_t drafts = MostDrafts(budget);
+  Drafting drafting = BeginDrafting(budget);
   for (size_t i = 0; i < scratch_.size(); ++i) {
     State* state = scratch_[i];
     PrefetchAhead(i, scratch_.size(), /*completes=*/false,
@@ -112,7 +111,7 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
       const int32_t before = budget.tokens;
       PlanBeams(*state, budget.tokens - kept, budget, plan);
       // Beams that catch up take more tokens than they were counted with.
-      drafts -= std::max(0, before - budget.tokens - state->num_samples());
+      drafting.most -= std::max(0, before - budget.tokens - state->num_samples());
       continue;
     }
     // After the fork, a continuation takes all its blocks here, the oldest sequence first. MakeRoom
@@ -128,9 +127,8 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
       continue;
     }
     const bool may_draft = !opens && config_.max_draft_tokens > 0;
-    const int32_t num_drafts = may_draft ? Draft(*state, drafts, plan) : 0;
+    const int32_t num_drafts = may_draft ? Draft(*state, drafting, plan) : 0;
     PlanChunk(*state, 1, num_drafts, plan);
-    drafts -= num_drafts;
     budget.tokens -= 1 + num_drafts;
     budget.logit_rows -= num_drafts;
   }

@@ -27,7 +27,9 @@ constexpr size_t kMostAside = 16;
 }  // namespace
 
 void Scheduler::StartWaiting(absl::Time now, Budget& budget, StepPlan& plan) {
+  idle_openings_ = num_openings_;
   if (oldest_lacks_blocks_) return;
+  if (budget.tokens == 0) idle_openings_ = -1;
   passed_.clear();
   oldest_passed_ = waiting_->OldestIsAside();
   bool room_is_short = lacks_blocks_;
@@ -71,6 +73,7 @@ void Scheduler::StartWaiting(absl::Time now, Budget& budget, StepPlan& plan) {
     }
     QUIRE_CHECK(TryPlanPrefill(*state, now, budget, plan))
         << "sequence " << state->sequence->id << " has started in vain";
+    idle_openings_ = -1;
   }
 }
 

@@ -94,10 +94,10 @@ struct alignas(64) Scheduler::State {
   int64_t known_at_claim = -kTokensBetweenClaims;
   int64_t num_uncached = 0;     // number of its uncached tokens when last counted
   int64_t num_uncached_in = 0;  // the call of Schedule that counted num_uncached; 0: none
-  PromptLookup lookup;          // empty until it first drafts
-  int32_t draft_len = 0;        // the most tokens of its next draft; 0: it has not drafted yet
-  int32_t num_misses = 0;       // the number of latest drafts in a row without an accepted token
-  int32_t draft_pause = 0;      // decodes until it may draft again
+  static constexpr int32_t kNoGuess = -1;
+  PromptLookup lookup;        // empty until its first guess
+  double guess_chance = 0.0;  // the chance that its next guess is right
+  int32_t guess = kNoGuess;   // at the token that a step draws, where it was not drafted
 
   // Used by Flights.
   int64_t lead_end = 0;              // the number of its tokens that others may share
@@ -211,6 +211,13 @@ struct Scheduler::InFlight {
 struct Scheduler::Budget {
   int32_t tokens = 0;
   int32_t logit_rows = 0;  // of prompts, continuations and drafts
+};
+
+// What remains to be drafted in a step, and what the step has.
+struct Scheduler::Drafting {
+  int32_t most = 0;     // tokens of further drafts
+  int32_t rows = 0;     // decodes and drafts, planned or to be planned
+  double tokens = 0.0;  // that these rows are expected to yield
 };
 
 // A tenant whose level is above this one is beyond its part. Levels are quotients, so they may

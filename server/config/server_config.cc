@@ -217,11 +217,12 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "max_draft_tokens",
        .group = "Scheduling",
        .placeholder = "TOKENS",
-       .help =
-           "Most tokens that one stream guesses in one step, from what followed the same three "
-           "tokens earlier in its prompt or answer. The step checks them all at once, so text "
-           "that repeats itself comes faster, with the same tokens; 0: no guesses; -1: 4 on the "
-           "CPU, 0 on CUDA.",
+       .help = "Most tokens that one stream guesses in one step, from what followed the same three "
+               "tokens earlier in its prompt or answer. The step checks them all at once, so text "
+               "that repeats itself comes faster, with the same tokens. A guess is checked only if "
+               "it is "
+               "expected to save more time than it takes; 0: no guesses; -1: 4 on the CPU, 0 on "
+               "CUDA.",
        .target = &engine.max_draft_tokens,
        .min = -1,
        .max = engine::kMostDraftTokens},

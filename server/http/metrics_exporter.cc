@@ -165,6 +165,11 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
   counter("quire_drafted_tokens_total", "Tokens guessed, and computed to check them.",
           stats.drafted_tokens);
   counter("quire_accepted_tokens_total", "Guessed tokens that were right.", stats.accepted_tokens);
+  counter("quire_drafts_expected_tokens_total", "Tokens that guesses were expected to yield.",
+          stats.drafts_expected);
+  counter("quire_drafts_price_tokens_total",
+          "Tokens that the time spent on guesses would have yielded without them.",
+          stats.drafts_price);
   counter("quire_preemptions_total", "Times that a sequence was preempted and lost its blocks.",
           stats.preemptions);
   counter("quire_kv_block_copies_total", "KV blocks copied before a write.", stats.block_copies);

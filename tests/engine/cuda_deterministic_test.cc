@@ -14,6 +14,7 @@
 #include "kernels/cuda/fixed_rows_gemm.h"
 #include "tests/kernels/cuda/recording_device.h"
 #include "tests/testing/engine_harness.h"
+#include "tests/testing/fake_clock.h"
 
 namespace quire::engine {
 namespace {
@@ -167,7 +168,8 @@ TEST_P(CudaDeterministicTest, WithDrafts) {
   params.sampling.allowed_token_ids = {65, 66, 97};
   const CollectingSink::Sample alone = Alone(params);
   pipeline_depth_ = 0;
-  const auto harness = Make({.max_draft_tokens = 5});
+  const testing::FakeClock clock;  // stands still, so that drafts cost nothing
+  const auto harness = Make({.max_draft_tokens = 5, .clock = &clock});
   ExpectSame(AmongOthers(*harness, params, 3), alone);
   EXPECT_GT(harness->engine().stats().accepted_tokens, 0);
   EXPECT_GT(harness->engine().stats().drafted_tokens, harness->engine().stats().accepted_tokens);

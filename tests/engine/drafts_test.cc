@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "tests/testing/engine_harness.h"
+#include "tests/testing/fake_clock.h"
 
 namespace quire::engine {
 namespace {
@@ -28,10 +30,12 @@ GenerateParams FewIds(uint32_t seed, int32_t max_tokens) {
   return params;
 }
 
+// By a clock that stands still, drafts cost nothing, so that many are made.
 class DraftsTest : public ::testing::TestWithParam<MakeHarness> {
  protected:
   std::unique_ptr<EngineHarness> Make(HarnessOptions options = {}) {
     options.max_draft_tokens = 5;
+    options.clock = &clock_;
     return GetParam()(options);
   }
   // Runs all requests together on an engine with drafts. Expects the samples that each request
@@ -58,6 +62,9 @@ class DraftsTest : public ::testing::TestWithParam<MakeHarness> {
     harness->ExpectIdleIsEmpty();
     return stats;
   }
+
+ private:
+  testing::FakeClock clock_;
 };
 
 TEST_P(DraftsTest, ALoneRequestTakesFewerSteps) {
@@ -181,11 +188,59 @@ TEST(DraftsOfStreamsTest, EndBeforeAShift) {
   GenerateParams params = FewIds(1, 700);
   params.cache.sink_tokens = 4;
   params.cache.window_tokens = 70;
-  const auto harness = EngineHarness::TinyLlama({.max_draft_tokens = 5});
+  const testing::FakeClock clock;
+  const auto harness = EngineHarness::TinyLlama({.max_draft_tokens = 5, .clock = &clock});
   const auto sink = harness->Submit(params);
   ASSERT_TRUE(sink->WaitFinished());
   ExpectSame(sink->sample(), EngineHarness::TinyLlama()->Generate(params));
   EXPECT_GT(harness->engine().stats().accepted_tokens, 0);
+}
+
+// Runs `num_streams` requests at once on a machine whose steps take `step`, and `row` for each of
+// their tokens. Returns the time.
+absl::Duration TimeOf(uint32_t num_streams, absl::Duration step, absl::Duration row,
+                      const std::vector<int32_t>& ids, int32_t max_draft_tokens,
+                      Stats* stats = nullptr) {
+  testing::FakeClock clock;
+  const auto harness = EngineHarness::Fake({.num_blocks = 1024,
+                                            .max_num_seqs = 32,
+                                            .max_draft_tokens = max_draft_tokens,
+                                            .clock = &clock,
+                                            .on_forward = [&](const ModelInput& input) {
+                                              clock.Advance(step + input.num_tokens() * row);
+                                            }});
+  const absl::Time begin = clock.Now();
+  std::vector<GenerateParams> all;
+  for (uint32_t i = 0; i < num_streams; ++i) {
+    all.push_back(FewIds(i, 200));
+    all.back().sampling.allowed_token_ids = ids;
+  }
+  for (const auto& sink : harness->SubmitTogether(all)) EXPECT_TRUE(sink->WaitFinished());
+  if (stats != nullptr) *stats = harness->engine().stats();
+  return clock.Now() - begin;
+}
+
+// Whatever a row costs, whether guesses are right often or seldom, and however many streams there
+// are: drafts cost nothing.
+TEST(DraftsPayTest, OnAnyMachine) {
+  constexpr absl::Duration kStep = absl::Milliseconds(3);
+  for (const int64_t row_us : {100, 1000}) {
+    for (const uint32_t num_streams : {1, 8, 32}) {
+      for (const std::vector<int32_t>& ids :
+           {std::vector<int32_t>{65}, {65, 66}, {65, 66, 97}, {65, 66, 67, 68, 69}}) {
+        SCOPED_TRACE(absl::StrCat(row_us, " us, ", num_streams, " streams, ", ids.size(), " ids"));
+        const absl::Duration row = absl::Microseconds(row_us);
+        Stats stats;
+        const absl::Duration with = TimeOf(num_streams, kStep, row, ids, 4, &stats);
+        const absl::Duration without = TimeOf(num_streams, kStep, row, ids, 0);
+        EXPECT_LE(with, 1.01 * without);
+        EXPECT_LE(stats.drafts_price, stats.drafts_expected);
+        if (ids.size() == 1 && row_us <= 100) {
+          EXPECT_LT(with, 0.9 * without);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -537,8 +537,8 @@ bug("PromptIsCommittedLate", "the last tokens of a prompt are not cached while i
     "if (before < state.prompt_len ||", "if ((!BUG && before < state.prompt_len) ||")
 
 bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
-bug("DraftsBesideBeams", "drafts take the tokens that beams took to catch up", "drafts -= std::max(0, before",
-    "drafts -= BUG ? 0 : std::max(0, before")
+bug("DraftsBesideBeams", "drafts take the tokens that beams took to catch up", "drafting.most -= std::max(0, before",
+    "drafting.most -= BUG ? 0 : std::max(0, before")
 drop("PreemptedLosesRest", "the last tokens of what is preempted are not cached", "CommitRest(victim);")
 drop("ChargedOnceMore", "decodes are charged when the next step begins",
      ("PlanDecodes(now, budget, plan);", "FlushCharge();"))
@@ -694,6 +694,7 @@ bug, drop = source("engine/scheduler/scheduler_complete.cc", "scheduler_test")
 bug("z01", "the K and V of refused drafts count as those of the tokens after them",
     "sequence.num_computed += entry.num_tokens - num_refused;",
     "sequence.num_computed += entry.num_tokens - (BUG ? 0 : num_refused);")
+drop("GuessUnlearned", "a guess that was not drafted teaches nothing", "LearnGuess(state, tokens.back().id == state.guess);")
 
 bug, drop = source("engine/scheduler/scheduler_quota.cc", "scheduler_test:BlockQuota*")
 bug("QuotaOfStarts", "sequences start beyond the limit of blocks", "if (most == 0 || state.started", "if (BUG || most == 0 || state.started")
@@ -732,18 +733,22 @@ bug("LoadOfHeldTenant", "a request gives its turn to a load whose tenant is held
 bug("FollowPrivate", "a request waits for blocks that are not shared", "if (least_tokens_ == 0 || !shares ||", "if (least_tokens_ == 0 || (!shares && !BUG) ||")
 
 bug, drop = source("engine/scheduler/scheduler_drafts.cc", "scheduler_test")
-bug("z16", "drafts leave nothing for a start", "budget.tokens - 1) - num_running", "budget.tokens - (BUG ? 0 : 1)) - num_running")
+bug("z16", "drafts leave nothing for a start", "budget.tokens - 1 - num_running", "budget.tokens - (BUG ? 0 : 1) - num_running")
 bug("z07", "prompts get nothing of a step's tokens besides drafts", "== 0 || any_prefill_ ||",
     "== 0 || (any_prefill_ && !BUG) ||")
-bug("z17", "drafts that go wrong are made as often", "(1 << state.num_misses) - 1;", "BUG ? 0 : (1 << state.num_misses) - 1;")
-bug("z02", "a wrong draft leaves the next as long as it was", "std::max(1, num_accepted)",
-    "(BUG ? state.draft_len : std::max(1, num_accepted))")
+bug("DraftsBeforeStarts", "drafts delay the start of prompts", "|| may_start)", "|| (may_start && !BUG))")
+bug("DraftsWhileNoneStarts", "prompts that cannot start stop drafts", "&& num_openings_ != idle_openings_", "&& (BUG || num_openings_ != idle_openings_)")
+drop("z17", "drafts that go wrong are made as often", "if (num_refused > 0) LearnGuess(state, false);")
+bug("z02", "tokens are drafted whatever they cost", "if (gain < kLeastReturn * dear)", "if (!BUG && gain < kLeastReturn * dear)")
+bug("DraftAsSureAsTheFirst", "a draft counts as sure though those before it may be wrong", "gain *= state.guess_chance)", "gain *= BUG ? 1.0 : state.guess_chance)")
+drop("NoSequenceTeachesOthers", "each sequence learns alone what guesses are worth", "guess_chance_ += kLearnedByAll * (outcome - guess_chance_);")
+drop("DraftsYieldNothing", "what drafts yield does not make further ones dearer", "with.tokens += gain;")
 bug("z03", "a draft leaves no room for the token drawn after it", "state.sequence->num_generated() - 1;",
     "state.sequence->num_generated() - (BUG ? 0 : 1);")
-bug("z04", "a draft crosses a shift", "std::min<int64_t>(most, to_shift)", "std::min<int64_t>(most, BUG ? most : to_shift)")
+bug("z04", "a draft crosses a shift", "most = std::min(most, window.", "most = std::min(most, BUG ? most : window.")
 bug("z05", "a draft takes blocks that other sequences need", "CanGrow(state.sequence->id, num_tokens, spare)",
     "CanGrow(state.sequence->id, num_tokens, BUG ? 0 : spare)")
-bug("z06", "drafts overfill the sink", "!SinkHasRoom(state, 1 + most)", "!SinkHasRoom(state, BUG ? 1 : 1 + most)")
+bug("z06", "drafts overfill the sink", "!SinkHasRoom(state, 1 + num_drafts)", "!SinkHasRoom(state, BUG ? 1 : 1 + num_drafts)")
 
 bug, drop = source("engine/batch/shared_prefixes.cc", "batch_builder_test:SharedPrefixesTest.*")
 bug("q71", "the branch is chosen that saves less", "branch.saved > size * num_keys;", "BUG || branch.saved > size * num_keys;")

@@ -233,6 +233,8 @@ engine::Stats FakeEngine::stats() const {
   stats.scored_tokens = 13;
   stats.drafted_tokens = 25;
   stats.accepted_tokens = 24;
+  stats.drafts_expected = 27;
+  stats.drafts_price = 9;
   stats.block_copies = 15;
   stats.beam_copies = 14;
   stats.disk = {.bytes = 35, .hits = 36, .misses = 37, .errors = 38, .dropped = 39};

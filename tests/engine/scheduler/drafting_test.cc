@@ -90,7 +90,7 @@ TEST_F(DraftingTest, AcceptedDraftsAndTheTokenAfterThemAreTheSequences) {
   EXPECT_EQ(stats.recomputed_tokens, 0);
 }
 
-TEST_F(DraftingTest, AWrongDraftIsReplacedAndTheNextIsAsLongAsWhatWasRight) {
+TEST_F(DraftingTest, AWrongDraftIsReplaced) {
   Add({1, 2, 3, 1, 2, 3});
   Plan();
   Complete({1});
@@ -104,32 +104,91 @@ TEST_F(DraftingTest, AWrongDraftIsReplacedAndTheNextIsAsLongAsWhatWasRight) {
     EXPECT_EQ(plan_.entries[0].first_index, std::ssize(tokens_) - 1);
     Complete({id});
   }
-  EXPECT_THAT(Plan(), ElementsAre(9, 1));  // two were right
-  Complete({8, kNone, kNone});
-  for (const int32_t id : {1, 2, 3}) {
-    Plan();
-    Complete({id});
-  }
-  EXPECT_THAT(Plan(), ElementsAre(8));  // none was right
-  Complete({8, 1});
-  EXPECT_THAT(Plan(), ElementsAre(2, 3));  // twice as many, because all were right
-  Complete({2, 3, 8});
-  EXPECT_THAT(Plan(), ElementsAre(1, 2, 3, 8));
+  EXPECT_THAT(Plan(), ElementsAre(9, 1, 2, 3));
 }
 
-TEST_F(DraftingTest, WrongDraftsInARowPauseDraftsForLongerAndLonger) {
-  Add({1, 1, 1, 1});
+// A step of n decodes takes 3 + n units of time, so a lone decode yields a quarter of a token in a
+// unit, and a draft must yield 1.5 times as much. Guesses begin without credit, and each right one
+// takes a twentieth of what is missing to certainty.
+TEST_F(DraftingTest, ADraftIsAsLongAsItPays) {
+  Restart({.row_share = [](int32_t rows) { return 1.0 / (3 + rows); }});
+  Add({1, 1, 1, 1}, 1000);
   Plan();
   Complete({1});
+  int num_guesses = 0;
+  for (; Plan().empty(); ++num_guesses) Complete({1});
+  EXPECT_EQ(num_guesses, 10) << "1 - 0.95^10 is 0.401, and 1 - 0.95^9 is 0.370";
+  EXPECT_THAT(plan_.drafts, ElementsAre(1));
+  EXPECT_NEAR(scheduler_->stats().drafts_expected, 0.401, 0.001);
+  EXPECT_EQ(scheduler_->stats().drafts_price, 0.25);
+  // A second draft must yield 1.5 times (1 + the first) / 5, which takes a chance of 0.718. The
+  // sequence has it after 25 right guesses.
+  for (int num_tokens = 2; num_tokens <= 4; ++num_tokens) {
+    if (num_tokens == 3) {
+      EXPECT_EQ(num_guesses, 25);
+    }
+    do {
+      EXPECT_EQ(std::ssize(plan_.drafts), num_tokens - 1);
+      Complete(std::vector<int32_t>(plan_.drafts.size() + 1, 1));
+      ++num_guesses;
+    } while (std::ssize(Plan()) < num_tokens);
+  }
+}
+
+// A guess that is too dear to draft is compared with the token that comes.
+TEST_F(DraftingTest, GuessesThatAreNotDraftedAreLearnedFrom) {
+  Restart({.row_share = [](int32_t rows) { return 1.0 / (3 + rows); }});
+  Add({1, 1, 1, 1}, 1000);
+  Plan();
+  Complete({1});
+  while (Plan().empty()) Complete({1});
   int32_t other = 50;
-  // After a different token, three decodes pass before 1, 1, 1 comes again.
-  for (const int32_t pause : {0, 3, 3, 7, 15, 15}) {
-    int32_t num_without = 0;
-    for (; Plan().empty(); ++num_without) Complete({1});
-    EXPECT_EQ(num_without, pause);
-    std::vector<int32_t> ids(plan_.drafts.size() + 1, kNone);
-    ids[0] = ++other;
-    Complete(ids);
+  Complete({++other, kNone});  // 0.381, which is still enough
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Plan(), IsEmpty()) << "1, 1, 1 has not come again";
+    Complete({1});
+  }
+  EXPECT_THAT(Plan(), ElementsAre(other));
+  Complete({++other, kNone});  // 0.362
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_THAT(Plan(), IsEmpty());
+    Complete({i < 3 ? 1 : other});  // as guessed: 0.394
+  }
+  EXPECT_THAT(Plan(), ElementsAre(1)) << "1, 1 and the other token were followed by 1";
+}
+
+TEST_F(DraftingTest, ASequenceBeginsWithWhatOthersHaveTaught) {
+  Restart({.row_share = [](int32_t rows) { return 1.0 / (3 + rows); }});
+  for (const bool is_first : {true, false}) {
+    const SequenceId id = Add({1, 1, 1, 1}, 1000);
+    Plan();
+    Complete({1});
+    EXPECT_EQ(Plan().empty(), is_first);
+    // Each right guess takes a hundredth of what is missing to certainty.
+    while (plan_.entries[0].sequence->num_generated() < 100) {
+      Complete(std::vector<int32_t>(plan_.drafts.size() + 1, 1));
+      Plan();
+    }
+    Complete(std::vector<int32_t>(plan_.drafts.size() + 1, 1));
+    EXPECT_TRUE(scheduler_->Cancel(id).ok());
+  }
+}
+
+// What a row costs counts for more while a step yields more tokens.
+TEST_F(DraftingTest, DecodesAndDraftsOfOthersMakeDraftsDearer) {
+  int64_t last = 0;
+  for (const int num_sequences : {1, 2, 3}) {
+    Restart({.row_share = [](int32_t rows) { return 1.0 / (9 + rows); }});
+    for (int i = 0; i < num_sequences; ++i) Add({1, 1, 1, 1}, 1000);
+    Plan();
+    int64_t num_steps = 0;
+    for (; scheduler_->stats().drafted_tokens == 0; ++num_steps) {
+      Complete(std::vector<int32_t>(static_cast<size_t>(num_sequences), 1));
+      Plan();
+    }
+    EXPECT_GT(num_steps, last);
+    EXPECT_LT(std::ssize(plan_.drafts), num_sequences + 1);
+    last = num_steps;
   }
 }
 
@@ -161,15 +220,6 @@ TEST_F(DraftingTest, NoMoreIsDraftedThanTheRequestMayHave) {
   EXPECT_THAT(Plan(), ElementsAre(2, 3));  // one token is drawn after them
 }
 
-TEST_F(DraftingTest, DecodesAndDraftsTogetherAreFew) {
-  Restart({.max_tokens_with_drafts = 5});
-  for (int i = 0; i < 2; ++i) Add({1, 2, 3, 1, 2, 3});
-  Plan();
-  Complete({1, 1});
-  EXPECT_THAT(Plan(), ElementsAre(2, 3, 1));  // beside two decodes
-  EXPECT_EQ(plan_.entries[1].num_drafts, 0);
-}
-
 TEST_F(DraftingTest, ADraftLeavesABlockForEachSequence) {
   for (const int32_t num_blocks : {6, 7}) {
     Restart({.headroom_blocks = 0}, num_blocks);
@@ -188,15 +238,11 @@ TEST_F(DraftingTest, ADraftLeavesABlockForEachSequence) {
 
 // If drafts filled a step, no other sequence could ever start.
 TEST_F(DraftingTest, DraftsLeaveATokenForAStart) {
-  Restart({.max_num_batched_tokens = 5, .max_tokens_with_drafts = 64});
-  Add({1, 2, 3, 1, 2, 3});
-  Plan();  // five tokens of the prompt
-  Complete({});
+  Restart({.max_num_batched_tokens = 5});
+  Add({1, 2, 3, 1, 2});
   Plan();
-  Complete({1});
-  Add({5, 6, 7});
-  EXPECT_THAT(Plan(), ElementsAre(2, 3, 1));
-  EXPECT_EQ(plan_.entries.size(), 2u);
+  Complete({3});
+  EXPECT_THAT(Plan(), ElementsAre(1, 2, 3));
 }
 
 TEST_F(DraftingTest, NothingIsDraftedWhileAPromptIsComputed) {
@@ -204,11 +250,28 @@ TEST_F(DraftingTest, NothingIsDraftedWhileAPromptIsComputed) {
   Plan();
   Complete({1});
   Add(Prompt(70, 100));
-  EXPECT_THAT(Plan(), ElementsAre(2, 3, 1, 2));  // the prompt starts in this step
-  Complete({2, 3, 1, 2, 3});
-  EXPECT_THAT(Plan(), IsEmpty());
-  EXPECT_EQ(plan_.entries.size(), 2u);
+  for (const int32_t id : {2, 3, 1}) {
+    EXPECT_THAT(Plan(), IsEmpty());
+    EXPECT_EQ(plan_.entries.size(), 2u);
+    Complete(plan_.entries[1].num_samples == 1 ? std::vector{id, 7} : std::vector{id});
+  }
+  EXPECT_THAT(Plan(), ElementsAre(2, 3, 1, 2));
+}
+
+// Prompts that wait take the time that drafts would take, unless nothing can start.
+TEST_F(DraftingTest, NothingIsDraftedWhileAPromptMayStart) {
+  Restart({.headroom_blocks = 0}, 7);
+  Add({1, 2, 3, 1, 2, 3});
+  Plan();
   Complete({1});
+  Add(Prompt(24, 100));  // of six blocks, and five are free
+  EXPECT_THAT(Plan(), IsEmpty());
+  EXPECT_EQ(plan_.entries.size(), 1u);
+  Complete({2});
+  EXPECT_THAT(Plan(), ElementsAre(3, 1, 2, 3));
+  Complete({3, 1, 2, 3, 1});
+  Add(Prompt(4, 200));
+  EXPECT_THAT(Plan(), IsEmpty());
 }
 
 }  // namespace

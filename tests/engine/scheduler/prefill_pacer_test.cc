@@ -42,6 +42,29 @@ int32_t RunFull(PrefillPacer& pacer, const Machine& machine, int32_t decodes) {
   return tokens;
 }
 
+TEST(PrefillPacerTest, KnowsWhatADecodeAddsToAStep) {
+  Machine machine;
+  PrefillPacer pacer(kTarget, 512);
+  WarmUp(pacer, machine);
+  pacer.NoteDecodes(machine.Run(0, 1), 5, machine.Run(0, 5));
+  EXPECT_NEAR(pacer.DecodeShare(1), 0.5 / 5.5, 1e-6);
+  EXPECT_NEAR(pacer.DecodeShare(16), 0.5 / 13, 1e-6);
+  // Contexts grow, and a decode comes to cost five times as much.
+  machine.per_decode *= 5;
+  for (int i = 0; i < 100; ++i) pacer.NoteStep(0, i % 3 + 1, machine.Run(0, i % 3 + 1));
+  EXPECT_NEAR(pacer.DecodeShare(2), 2.5 / 10, 0.02);
+  // A machine whose clock shows nothing, or that is faster with more decodes.
+  pacer.NoteDecodes(absl::ZeroDuration(), 5, absl::ZeroDuration());
+  EXPECT_NEAR(pacer.DecodeShare(1), 0.02, 1e-9);
+  pacer.NoteDecodes(absl::Milliseconds(5), 5, absl::Seconds(4));
+  EXPECT_NEAR(pacer.DecodeShare(1), 0.98, 1e-9);
+  pacer.NoteDecodes(machine.Run(0, 1), 5, absl::Milliseconds(1));
+  EXPECT_NEAR(pacer.DecodeShare(1), 0.02, 1e-9);
+  // What the warm-up got wrong is corrected by steps with drafts and without.
+  for (int i = 0; i < 60; ++i) pacer.NoteStep(0, i % 2 * 4 + 1, machine.Run(0, i % 2 * 4 + 1));
+  EXPECT_NEAR(pacer.DecodeShare(2), 2.5 / 10, 0.05);
+}
+
 TEST(PrefillPacerTest, AHiccupHardlyRaisesTheLeastTime) {
   const Machine machine;
   PrefillPacer pacer(kTarget, 512);

@@ -45,12 +45,14 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
                       .max_num_batched_tokens = max_num_seqs + pick(0, 16),
                       .max_logit_rows = pick(1, 6),
                       .max_draft_tokens = depth == 0 ? pick(0, 1) * pick(1, 6) : 0,
-                      .max_tokens_with_drafts = pick(1, 14),
                       .pipeline_depth = depth,
                       .headroom_blocks = pick(0, 2),
                       .starts_per_oldest = pick(1, 8)};
   if (const int limit = pick(0, 1) * pick(1, 9); limit > 0) {
     config.scheduler.prefill_limit = [limit](int32_t) { return limit; };
+  }
+  if (const int rows = pick(0, 1) * pick(1, 20); rows > 0) {
+    config.scheduler.row_share = [rows](int32_t more) { return 1.0 / (rows + more); };
   }
   for (int i = pick(0, 2); i > 0; --i) {
     const int tokens = pick(1, 12);

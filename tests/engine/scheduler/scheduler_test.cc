@@ -170,11 +170,9 @@ std::vector<int32_t> AllTriples() {
 
 TEST(SchedulerTest, DraftsLeaveTheTokensThatBeamsTakeToCatchUp) {
   // Beams that catch up take 16 of the 18 tokens of a step. The drafter gets one, and no drafts.
-  Simulation simulation({.num_blocks = 64,
-                         .scheduler = {.max_num_batched_tokens = 18,
-                                       .max_draft_tokens = 4,
-                                       .max_tokens_with_drafts = 16,
-                                       .headroom_blocks = 0}});
+  Simulation simulation(
+      {.num_blocks = 64,
+       .scheduler = {.max_num_batched_tokens = 18, .max_draft_tokens = 4, .headroom_blocks = 0}});
   const SequenceId oldest = simulation.Add({.prompt = Prompt(3, 100), .max_tokens = 200});
   const SequenceId beams =
       simulation.Add({.prompt = Prompt(9, 0), .max_tokens = 40, .beam_width = 4});

@@ -227,7 +227,6 @@ void Simulation::CheckPlan(const StepPlan& plan) {
   const SchedulerConfig& limits = config_.scheduler;
   int64_t num_tokens = 0;
   int64_t num_prompt_rows = 0;
-  int64_t num_tokens_with_drafts = 0;
   bool prefills = false;
   std::set<SequenceId> ids;
   std::set<int32_t> written;
@@ -259,7 +258,6 @@ void Simulation::CheckPlan(const StepPlan& plan) {
                 !(sequence.request->is_scoring() && entry.num_tokens == 1);
     if (entry.num_drafts > 0) {
       num_prompt_rows += entry.num_drafts;
-      num_tokens_with_drafts += entry.num_tokens;
     } else if (entry.num_logit_rows > 1) {
       num_prompt_rows += entry.num_logit_rows;
     }
@@ -283,7 +281,13 @@ void Simulation::CheckPlan(const StepPlan& plan) {
   QUIRE_CHECK(num_tokens == plan.num_tokens && num_tokens <= limits.max_num_batched_tokens);
   QUIRE_CHECK(static_cast<int32_t>(plan.entries.size()) <= limits.max_num_seqs);
   QUIRE_CHECK(num_prompt_rows <= limits.max_logit_rows);
-  QUIRE_CHECK(num_tokens_with_drafts <= limits.max_tokens_with_drafts);
+  const SchedulerStats stats = scheduler_.stats();
+  QUIRE_CHECK((stats.drafted_tokens > drafted_) == !plan.drafts.empty());
+  QUIRE_CHECK(stats.drafts_expected - drafts_expected_ >= stats.drafts_price - drafts_price_)
+      << "a draft that does not pay";
+  drafted_ = stats.drafted_tokens;
+  drafts_expected_ = stats.drafts_expected;
+  drafts_price_ = stats.drafts_price;
   max_prompt_rows = std::max(max_prompt_rows, num_prompt_rows);
   std::set<int32_t> shifted;
   for (const kernels::KeyShift& shift : plan.shifts) {

@@ -168,6 +168,9 @@ class Simulation {
   StepPlan last_plan_;
   std::vector<SequenceId> planned_;
   SequenceId next_id_ = 1;
+  int64_t drafted_ = 0;  // SchedulerStats after the last plan
+  double drafts_expected_ = 0.0;
+  double drafts_price_ = 0.0;
 };
 
 }  // namespace quire::engine

@@ -163,6 +163,8 @@ TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
       {"quire_scored_tokens_total", 13},
       {"quire_drafted_tokens_total", 25},
       {"quire_accepted_tokens_total", 24},
+      {"quire_drafts_expected_tokens_total", 27},
+      {"quire_drafts_price_tokens_total", 9},
       {"quire_kv_block_copies_total", 15},
       {"quire_kv_disk_bytes", 35},
       {"quire_kv_disk_hits_total", 36},
