@@ -22,11 +22,13 @@ namespace quire::engine {
 //           end in the text of the tokens stops the sequence, however the tokens split the string.
 //           The text is cut before the stop string (include_stop: after it). Text is held back only
 //           while it could still become a stop string. Without include_stop, nothing of the string
-//           that stops the sequence is ever sent. Strings that end within the first min_tokens
-//           tokens do not stop the sequence. The text of a stop token is left out (include_stop:
-//           kept, unless the token is special and skip_special_tokens is set). With echo, the text
-//           of the prompt comes first, in the first delta, and is not searched for stop strings. A
-//           character that begins in the tokens of the prompt and ends in the output is sent whole.
+//           that stops the sequence is ever sent. Special tokens that skip_special_tokens leaves
+//           out are searched nevertheless: a stop string is found in the text with them and in the
+//           text without them. Strings that end within the first min_tokens tokens do not stop the
+//           sequence. The text of a stop token is left out (include_stop: kept, unless the token is
+//           special and skip_special_tokens is set). With echo, the text of the prompt comes first,
+//           in the first delta, and is not searched for stop strings. A character that begins in
+//           the tokens of the prompt and ends in the output is sent whole.
 //   ids     The id and the log-probabilities of a token are sent with the delta of that token. The
 //           text of the token may come later or be cut. The token that stopped the sequence is the
 //           last.

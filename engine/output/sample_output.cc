@@ -1,6 +1,7 @@
 #include "engine/output/sample_output.h"
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -21,6 +22,13 @@ TokenDelta SampleOutput::NewDelta(const Request& request) {
   return delta;
 }
 
+int32_t SampleOutput::PushText(int32_t id, bool may_stop, std::string& released) {
+  const std::string_view hidden = detokenizer_.HiddenBytes(id);
+  if (hidden.empty()) return matcher_.Push(detokenizer_.Push(id), may_stop, released);
+  const std::string unfinished = text::IncrementalDetokenizer(detokenizer_).Flush();
+  return matcher_.PushHidden(unfinished, hidden, may_stop, released);
+}
+
 Output SampleOutput::Push(const Request& request, kernels::SampledRow drawn,
                           const TokenVerdict& verdict) {
   QUIRE_CHECK(!finished_) << "sample " << index_ << " has finished";
@@ -36,7 +44,7 @@ Output SampleOutput::Push(const Request& request, kernels::SampledRow drawn,
     std::string released;
     int32_t stopped = -1;
     if (!verdict.stop_token_id || stop.include_stop) {
-      stopped = matcher_.Push(detokenizer_.Push(drawn.id), may_stop, released);
+      stopped = PushText(drawn.id, may_stop, released);
     }
     if (stopped < 0 && delta.finish_reason != FinishReason::kNone) {
       stopped = matcher_.Push(detokenizer_.Flush(), may_stop, released);

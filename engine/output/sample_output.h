@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "engine/output/stop_matcher.h"
 #include "engine/output/token_stops.h"
@@ -42,6 +43,8 @@ class SampleOutput {
 
  private:
   TokenDelta NewDelta(const Request& request);
+  // Adds the text of a token. Returns the index of the stop string that it completes, or -1.
+  int32_t PushText(int32_t id, bool may_stop, std::string& released);
 
   int32_t index_;
   text::IncrementalDetokenizer detokenizer_;

@@ -29,38 +29,86 @@ int32_t StopPatterns::Advance(int32_t index, int32_t matched, char byte) const {
 StopMatcher::StopMatcher(std::shared_ptr<const StopPatterns> patterns, bool include_stop)
     : patterns_(std::move(patterns)), include_stop_(include_stop), matched_(patterns_->size()) {}
 
-int32_t StopMatcher::Push(std::string_view text, bool may_stop, std::string& released) {
-  if (patterns_->empty()) {
-    released.append(text);
-    return -1;
-  }
-  for (const char byte : text) {
-    held_.push_back(byte);
-    int32_t longest = 0;   // bytes of the text's end that could still become a stop string
-    int32_t stopped = -1;  // the longest stop string that ends here
-    for (int32_t i = 0; i < patterns_->size(); ++i) {
-      matched_[i] = patterns_->Advance(i, matched_[i], byte);
-      const auto length = static_cast<int32_t>(patterns_->string(i).size());
-      if (matched_[i] == length) {
-        if (stopped < 0 || length > static_cast<int32_t>(patterns_->string(stopped).size())) {
-          stopped = i;
-        }
-        // If may_stop is false, the string is plain text. The next match may then begin within it.
-        matched_[i] = patterns_->Border(i);
-      }
-      longest = std::max(longest, matched_[i]);
+int32_t StopMatcher::Step(char byte, std::vector<int32_t>& matched, int32_t& ended) const {
+  int32_t longest = 0;
+  for (int32_t i = 0; i < patterns_->size(); ++i) {
+    matched[i] = patterns_->Advance(i, matched[i], byte);
+    const size_t length = patterns_->string(i).size();
+    if (matched[i] == static_cast<int32_t>(length)) {
+      if (ended < 0 || length > patterns_->string(ended).size()) ended = i;
+      // Where the text may not stop, the string is plain text. The next match may then begin within
+      // it.
+      matched[i] = patterns_->Border(i);
     }
-    if (stopped >= 0 && may_stop) {
-      const size_t length = include_stop_ ? 0 : patterns_->string(stopped).size();
-      released.append(held_, 0, held_.size() - length);
+    longest = std::max(longest, matched[i]);
+  }
+  return longest;
+}
+
+int32_t StopMatcher::NumShown(int32_t size) const {
+  return static_cast<int32_t>(std::count(is_shown_.end() - size, is_shown_.end(), true));
+}
+
+int32_t StopMatcher::Feed(std::string_view text, bool is_shown, bool may_stop,
+                          std::string& released) {
+  const auto length = [this](int32_t i) {
+    return static_cast<int32_t>(patterns_->string(i).size());
+  };
+  for (const char byte : text) {
+    if (is_shown) held_.push_back(byte);
+    int32_t ended = -1;
+    int32_t longest = Step(byte, matched_, ended);  // from here on, in bytes that are not hidden
+    int32_t num_stop = ended < 0 ? 0 : length(ended);
+    if (hides_) {
+      is_shown_.push_back(is_shown);
+      num_stop = NumShown(num_stop);
+      is_shown_.erase(is_shown_.begin(), is_shown_.end() - longest);
+      longest = NumShown(longest);
+      int32_t ended_shown = -1;
+      if (is_shown) longest = std::max(longest, Step(byte, matched_shown_, ended_shown));
+      if (ended_shown >= 0 && (ended < 0 || length(ended_shown) >= length(ended))) {
+        ended = ended_shown;
+        num_stop = length(ended);
+      }
+      if (!is_shown) longest = std::max(longest, *std::ranges::max_element(matched_shown_));
+    }
+    if (ended >= 0 && may_stop) {
+      released.append(held_, 0, held_.size() - static_cast<size_t>(num_stop));
       held_.clear();
-      return stopped;
+      return ended;
     }
     const size_t num_free = held_.size() - static_cast<size_t>(longest);
     released.append(held_, 0, num_free);
     held_.erase(0, num_free);
   }
   return -1;
+}
+
+int32_t StopMatcher::Push(std::string_view text, bool may_stop, std::string& released) {
+  if (patterns_->empty()) {
+    released.append(text);
+    return -1;
+  }
+  const int32_t stopped = Feed(text, /*is_shown=*/true, may_stop, released);
+  if (stopped >= 0 && include_stop_) released.append(patterns_->string(stopped));
+  return stopped;
+}
+
+int32_t StopMatcher::PushHidden(std::string_view unfinished, std::string_view token, bool may_stop,
+                                std::string& released) {
+  if (patterns_->empty()) return -1;
+  if (!std::exchange(hides_, true)) {
+    matched_shown_ = matched_;
+    is_shown_.assign(held_.size(), true);
+  }
+  Feed(unfinished, /*is_shown=*/false, /*may_stop=*/false, released);
+  const int32_t stopped = Feed(token, /*is_shown=*/false, may_stop, released);
+  if (stopped >= 0) {
+    const std::string& string = patterns_->string(stopped);
+    if (string.size() <= token.size()) released.append(unfinished);
+    if (include_stop_) released.append(string);
+  }
+  return stopped;
 }
 
 std::string StopMatcher::Flush() { return std::exchange(held_, std::string()); }

@@ -38,15 +38,23 @@ class StopPatterns {
 // a stop string is complete. Works byte by byte, so that the way in which the text is split changes
 // nothing. The stop string whose last byte comes first stops the text. If several stop strings end
 // at the same byte, the longest stops the text.
+//
+// Special tokens may be hidden: they are searched, but not released. A stop string is found in the
+// text with the hidden bytes, and in the text without them.
 class StopMatcher {
  public:
-  // With `include_stop`, the whole stop string stays in the output; otherwise all of it is removed.
+  // With `include_stop`, the whole stop string stays in the output, hidden bytes included;
+  // otherwise all of it is removed.
   StopMatcher(std::shared_ptr<const StopPatterns> patterns, bool include_stop);
 
   // Takes more text and appends to `released` all text that can no longer be part of a stop string.
   // Returns the index of the string that stopped the text, or -1. A stop string that ends in text
   // pushed with `may_stop` false counts as plain text. Not called again after a stop.
   int32_t Push(std::string_view text, bool may_stop, std::string& released);
+  // Takes the text of a hidden token. `unfinished` is the text that stands before it if the token
+  // stops the text, and that otherwise comes later in another form: that of half a character.
+  int32_t PushHidden(std::string_view unfinished, std::string_view token, bool may_stop,
+                     std::string& released);
 
   // Ends the text and returns the bytes held back, which are no stop string.
   std::string Flush();
@@ -55,11 +63,24 @@ class StopMatcher {
   int64_t num_held() const { return static_cast<int64_t>(held_.size()); }
 
  private:
+  // Pushes text as Push does, and releases nothing of the string that stops it.
+  int32_t Feed(std::string_view text, bool is_shown, bool may_stop, std::string& released);
+  // Advances each string of `matched`. Sets `ended` to the longest string that ends here. Returns
+  // the number of bytes at the end of the text that could still become a stop string.
+  int32_t Step(char byte, std::vector<int32_t>& matched, int32_t& ended) const;
+  // Returns how many of the last `size` bytes are not hidden.
+  int32_t NumShown(int32_t size) const;
+
   std::shared_ptr<const StopPatterns> patterns_;
   const bool include_stop_;
   // matched_[i] is the number of leading bytes of string i that the end of the text matches.
   std::vector<int32_t> matched_;
-  std::string held_;  // the end of the text, as long as the largest of matched_
+  std::string held_;  // the end of the text without hidden bytes, as far as it is held back
+
+  // The rest has a meaning once a byte was hidden.
+  bool hides_ = false;
+  std::vector<int32_t> matched_shown_;  // matched_ of the text without hidden bytes
+  std::vector<bool> is_shown_;  // by byte: the end of the text, as long as the largest of matched_
 };
 
 }  // namespace quire::engine

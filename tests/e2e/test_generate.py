@@ -130,6 +130,20 @@ class StopTest(harness.TestCase):
         self.assertEqual(answer.text, whole.text)
         self.assertEqual(answer.finish_reason, LENGTH)
 
+    def test_a_stop_string_that_is_a_special_token_ends_it(self):
+        options, whole = self.whole()
+        start = self.client.tokenize("<|im_start|>")[-1]
+        options["allowed_token_ids"] = options["allowed_token_ids"] + [start]
+        options["logit_bias"] = {start: 1.5}
+        free = self.client.generate(PROMPT, skip_special_tokens=False, **options).completions[0]
+        end = free.text.index("<|im_start|>")
+        for include in (False, True):
+            stream = Streamed(self.client.stream(PROMPT, stop=["<|im_start|>"], include_stop=include, **options))
+            self.assertEqual(stream.text, free.text[:end] + ("<|im_start|>" if include else ""))
+            self.assertEqual(stream.samples[0].finish_reason, STOP)
+            self.assertEqual(stream.samples[0].stop.text, "<|im_start|>")
+            self.assertEqual(stream.ids, list(free.token_ids)[: list(free.token_ids).index(start) + 1])
+
     def test_a_stop_token_ends_it(self):
         options, whole = self.whole()
         token = whole.token_ids[15]

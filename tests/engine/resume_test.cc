@@ -239,6 +239,29 @@ TEST_P(ResumeTest, AtStopStringsThatAreHeldBack) {
   }
 }
 
+TEST_P(ResumeTest, AtStopStringsOfHiddenSpecialTokens) {
+  constexpr int32_t kBos = 256;  // "<s>"
+  for (const bool include_stop : {false, true}) {
+    for (uint32_t seed = 20; seed < 24; ++seed) {
+      GenerateParams params = Params(seed, 160);
+      params.sampling.n = 2;
+      params.sampling.allowed_token_ids = {'A', 'B', 0xC3, kBos};
+      params.sampling.temperature = 8.0f;
+      params.stop.stop = {"<s>B<s>", "A<s>", "BB<s>"};
+      params.stop.include_stop = include_stop;
+      params.stop.min_tokens = 6;
+      const std::vector<Sample> whole =
+          ExpectExactAfterEveryCut(params, {.max_draft_tokens = seed % 2 == 0 ? 4 : 0});
+      for (const Sample& sample : whole) {
+        EXPECT_EQ(sample.finish_reason, FinishReason::kStop);
+        EXPECT_TRUE(sample.stop_string.ends_with("<s>")) << sample.stop_string;
+        EXPECT_EQ(sample.ids.back(), kBos);
+        EXPECT_EQ(sample.text.find("<s>") != std::string::npos, include_stop);
+      }
+    }
+  }
+}
+
 TEST_P(ResumeTest, WithEchoOfAPromptThatEndsInsideACharacter) {
   GenerateParams params = Params(14, 20);
   params.prompt = TokenIds{'x', 'y', 0xE2, 0x82};

@@ -853,6 +853,7 @@ bug("o03", "half a character is lost at the end", "Push(detokenizer_.Flush(), ma
     "Push(BUG ? std::string() : detokenizer_.Flush(), may_stop")
 bug("o07", "the prompt is echoed with every delta", "std::exchange(echo_pending_, false)",
     "std::exchange(echo_pending_, BUG)")
+bug("HiddenIsNotSearched", "a stop string that is a hidden special token stops nothing", "if (hidden.empty()) return", "if (BUG || hidden.empty()) return")
 bug("o08", "a stop token's text is sent", "if (!verdict.stop_token_id ||", "if (BUG || !verdict.stop_token_id ||")
 
 # --- Streams that are resumed.
@@ -881,6 +882,9 @@ bug("DigestInFileOrder", "how a model is divided into files counts", "std::range
 bug, drop = source("engine/output/stop_matcher.cc", "output_test")
 bug("o04", "a stop string within the end of another is missed", "patterns_->Border(i);",
     "BUG ? 0 : patterns_->Border(i);")
+bug("HiddenBytesCount", "hidden bytes of a stop string are taken off the text", "num_stop = NumShown(num_stop);",
+    "num_stop = BUG ? num_stop : NumShown(num_stop);")
+bug("HiddenBreaksText", "a hidden token within a stop string lets it pass", "if (ended_shown >= 0 &&", "if (!BUG && ended_shown >= 0 &&")
 bug("o05", "a stop string that begins within itself is missed", "matched = borders_[index][matched];",
     "matched = BUG ? 0 : borders_[index][matched];")
 

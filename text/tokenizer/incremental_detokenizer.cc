@@ -12,8 +12,13 @@ IncrementalDetokenizer::IncrementalDetokenizer(const Tokenizer& tokenizer, bool 
       skip_special_tokens_(skip_special_tokens),
       pending_(std::move(pending)) {}
 
+std::string_view IncrementalDetokenizer::HiddenBytes(int32_t id) const {
+  if (!skip_special_tokens_ || !tokenizer_.IsSpecial(id)) return {};
+  return tokenizer_.TokenBytes(id);
+}
+
 std::string IncrementalDetokenizer::Push(int32_t id) {
-  if (skip_special_tokens_ && tokenizer_.IsSpecial(id)) return "";
+  if (!HiddenBytes(id).empty()) return "";
   pending_.append(tokenizer_.TokenBytes(id));
   // Later tokens can change only the bytes of an unfinished character at the end, which has at most
   // three bytes. All bytes before it are certain.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "text/tokenizer/tokenizer.h"
 
@@ -18,6 +19,8 @@ class IncrementalDetokenizer {
   IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
                          std::string pending = "");
 
+  // Returns the text of a token that Push() leaves out: of a special token, if these are skipped.
+  std::string_view HiddenBytes(int32_t id) const;
   // Adds a token. Returns the new text up to its last complete character. The result may be empty.
   std::string Push(int32_t id);
   // Returns the rest of the text: U+FFFD if a character is incomplete, else nothing.

@@ -137,6 +137,85 @@ TEST_F(OutputProcessorTest, SpecialTokensAreSkippedUnlessAskedFor) {
   EXPECT_EQ(Push(tokenizer_.eos_id(), StopsAt(tokenizer_.eos_id()), kFirst + 1).delta.text, "</s>");
 }
 
+TEST_F(OutputProcessorTest, AStopStringThatIsASpecialTokenStopsThoughTextHidesIt) {
+  for (const bool include_stop : {false, true}) {
+    params().output.token_ids = true;
+    params().stop.stop = {"no", "<s>"};
+    params().stop.include_stop = include_stop;
+    Add();
+    EXPECT_EQ(Push(kHello).delta.text, "Hello");
+    const Output stopped = Push(tokenizer_.bos_id());
+    EXPECT_EQ(stopped.delta.finish_reason, FinishReason::kStop);
+    EXPECT_EQ(stopped.delta.stop_string, "<s>");
+    EXPECT_EQ(stopped.delta.stop_token_id, std::nullopt);
+    EXPECT_EQ(stopped.delta.text, include_stop ? "<s>" : "");
+    EXPECT_THAT(stopped.delta.token_ids, ElementsAre(tokenizer_.bos_id()));
+    processor_.Remove(kFirst);
+  }
+}
+
+TEST_F(OutputProcessorTest, AStopStringAroundSpecialTokensIsNeverSeen) {
+  params().stop.stop = {"ST<s><s>O"};
+  Add();
+  EXPECT_FALSE(Push(kSt).has_content) << "held back";
+  EXPECT_FALSE(Push(tokenizer_.bos_id()).has_content);
+  EXPECT_FALSE(Push(tokenizer_.bos_id()).has_content);
+  const Output stopped = Push(kOp);
+  EXPECT_EQ(stopped.delta.text, "");
+  EXPECT_EQ(stopped.delta.stop_string, "ST<s><s>O");
+}
+
+TEST_F(OutputProcessorTest, HiddenTokensWithinAStopStringChangeNothing) {
+  params().stop.stop = {"STOP"};
+  Add();
+  EXPECT_FALSE(Push(kSt).has_content);
+  EXPECT_FALSE(Push(tokenizer_.bos_id()).has_content);
+  const Output stopped = Push(kOp);
+  EXPECT_EQ(stopped.delta.stop_string, "STOP") << "the text would show it";
+  EXPECT_EQ(stopped.delta.text, "");
+}
+
+TEST_F(OutputProcessorTest, ASpecialStopStringWithinMinTokensIsPassedOver) {
+  params().stop.stop = {"<s>"};
+  params().stop.min_tokens = 2;
+  Add();
+  EXPECT_EQ(Push(tokenizer_.bos_id()).delta.finish_reason, FinishReason::kNone);
+  EXPECT_EQ(Push(kHello).delta.text, "Hello");
+  EXPECT_EQ(Push(tokenizer_.bos_id()).delta.finish_reason, FinishReason::kStop);
+}
+
+TEST_F(OutputProcessorTest, WithoutTextASpecialStopStringStillStops) {
+  params().output = {.text = false, .token_ids = true};
+  params().stop.stop = {"<s>"};
+  Add();
+  Push(kHello);
+  EXPECT_EQ(Push(tokenizer_.bos_id()).delta.finish_reason, FinishReason::kStop);
+}
+
+TEST_F(OutputProcessorTest, HalfACharacterBeforeASpecialTokenIsWholeUnlessItStops) {
+  params().stop.stop = {"<s>!", "</s>"};
+  Add();
+  Push(kHalfEuro);
+  Push(tokenizer_.bos_id());
+  EXPECT_EQ(Push(kRestOfEuro).delta.text, "\xE2\x82\xAC");
+  Push(kHalfEuro);
+  EXPECT_EQ(Push(tokenizer_.eos_id()).delta.text, "\xEF\xBF\xBD");
+}
+
+TEST_F(OutputProcessorTest, ATokenThatEndsByItsIdDoesSoBeforeStopStrings) {
+  params().stop.stop = {"</s>"};
+  Add();
+  const Output ended = Push(tokenizer_.eos_id(), StopsAt(tokenizer_.eos_id()));
+  EXPECT_EQ(ended.delta.stop_token_id, tokenizer_.eos_id());
+  EXPECT_EQ(ended.delta.stop_string, "");
+  EXPECT_EQ(ended.delta.text, "");
+  params().stop.include_stop = true;
+  processor_.Add(kFirst + 1, request_);
+  const Output kept = Push(tokenizer_.eos_id(), StopsAt(tokenizer_.eos_id()), kFirst + 1);
+  EXPECT_EQ(kept.delta.stop_string, "</s>") << "its text is looked at, since it is kept";
+  EXPECT_EQ(kept.delta.text, "</s>");
+}
+
 TEST_F(OutputProcessorTest, StopStringsWithinMinTokensAreText) {
   params().stop.stop = {"STOP"};
   params().stop.min_tokens = 2;

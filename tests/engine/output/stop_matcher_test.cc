@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <rapidcheck.h>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -125,6 +126,93 @@ TEST(StopMatcherTest, PlainTextWhereItMayNotStop) {
     RC_ASSERT(released + matcher.Flush() ==
               (head + tail).substr(0, stopped >= 0 ? expected.end : std::string::npos));
   }));
+}
+
+// One byte of a text, which is hidden or shown.
+struct SeenByte {
+  char byte;
+  bool is_shown;
+};
+
+std::string Text(std::span<const SeenByte> bytes, bool only_shown) {
+  std::string text;
+  for (const SeenByte& seen : bytes) {
+    if (seen.is_shown || !only_shown) text.push_back(seen.byte);
+  }
+  return text;
+}
+
+TEST(StopMatcherTest, HiddenBytesAreSearchedAndNotReleased) {
+  int num_stopped_with = 0;     // by a string that has hidden bytes
+  int num_stopped_without = 0;  // by a string that steps over hidden bytes
+  EXPECT_TRUE(rc::check([&] {
+    const std::vector<std::string> stops = *AnyStops();
+    const std::string text = *AnyText(40);
+    const bool include_stop = *rc::gen::arbitrary<bool>();
+    const auto may_stop_from = *rc::gen::element<size_t>(0, 0, 5);
+    StopMatcher matcher(std::make_shared<StopPatterns>(stops), include_stop);
+    std::string released;
+    int32_t stopped = -1;
+    std::vector<SeenByte> seen;
+    NaiveStop expected;  // end: the number of bytes shown before the string
+    for (const std::string& piece : *AnyPieces(text)) {
+      const bool is_shown = *rc::gen::element(true, true, false);
+      const bool may_stop = seen.size() >= may_stop_from;
+      stopped = is_shown ? matcher.Push(piece, may_stop, released)
+                         : matcher.PushHidden("", piece, may_stop, released);
+      for (const char byte : piece) {
+        seen.push_back({byte, is_shown});
+        const std::string all = Text(seen, false);
+        const std::string shown = Text(seen, true);
+        for (int32_t i = 0; i < std::ssize(stops) && may_stop; ++i) {
+          const size_t size = stops[i].size();
+          if (expected.stop >= 0 && size <= stops[expected.stop].size()) continue;
+          if (is_shown && shown.ends_with(stops[i])) {
+            expected = {.stop = i, .end = shown.size() - size};
+            if (!all.ends_with(stops[i])) ++num_stopped_without;
+          } else if (all.ends_with(stops[i])) {
+            expected = {.stop = i,
+                        .end = Text(std::span(seen).first(all.size() - size), true).size()};
+            if (!shown.ends_with(stops[i])) ++num_stopped_with;
+          }
+        }
+        if (expected.stop >= 0) break;
+      }
+      RC_ASSERT((stopped >= 0) == (expected.stop >= 0));
+      if (stopped >= 0) break;
+      RC_ASSERT(Text(seen, true).starts_with(released));
+      RC_ASSERT(std::ssize(released) + matcher.num_held() == std::ssize(Text(seen, true)));
+      if (!may_stop) continue;
+      // The text that is held back is no more than could still become part of a string.
+      RC_ASSERT(matcher.num_held() <=
+                std::max(NaiveHeld(Text(seen, true), stops), NaiveHeld(Text(seen, false), stops)));
+    }
+    if (stopped < 0) {
+      RC_ASSERT(released + matcher.Flush() == Text(seen, true));
+      return;
+    }
+    RC_ASSERT(stops[stopped] == stops[expected.stop]);
+    RC_ASSERT(released == Text(seen, true).substr(0, expected.end) +
+                              (include_stop ? stops[stopped] : std::string()));
+    RC_ASSERT(matcher.num_held() == 0);
+  }));
+  EXPECT_GT(num_stopped_with, 0);
+  EXPECT_GT(num_stopped_without, 0);
+}
+
+TEST(StopMatcherTest, HalfACharacterIsShownBeforeTheHiddenTokenThatStops) {
+  for (const bool include_stop : {false, true}) {
+    for (const char* stop : {"<x>", "?<x>"}) {
+      StopMatcher matcher(std::make_shared<StopPatterns>(std::vector<std::string>{stop}),
+                          include_stop);
+      std::string released;
+      EXPECT_EQ(matcher.Push("a", true, released), -1);
+      EXPECT_EQ(matcher.PushHidden("?", "<y>", true, released), -1) << "the half comes later";
+      EXPECT_EQ(matcher.PushHidden("?", "<x>", true, released), 0);
+      const std::string before = stop[0] == '<' ? "a?" : "a";
+      EXPECT_EQ(released, before + (include_stop ? stop : ""));
+    }
+  }
 }
 
 TEST(StopMatcherTest, AStringThatMayNotStopCanBeginTheOneThatDoes) {
