@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
@@ -20,6 +21,10 @@ void PrintLogprobs(const char* title, const std::vector<v1::PositionLogprobs>& p
   for (const v1::PositionLogprobs& position : positions) {
     absl::StrAppendFormat(&out, "%8d %9.4f", position.chosen().token_id(),
                           position.chosen().logprob());
+    if (position.chosen().rank() > 0) {
+      absl::StrAppendFormat(&out, "  rank %d  \"%s\"", position.chosen().rank(),
+                            absl::CHexEscape(position.chosen().text()));
+    }
     const char* separator = " | ";
     for (const v1::TokenLogprob& top : position.top()) {
       absl::StrAppendFormat(&out, "%s%d %.4f", separator, top.token_id(), top.logprob());

@@ -94,6 +94,8 @@ constexpr FieldFlag kFieldFlags[] = {
      "return log probabilities of each token and of the N most likely, 0..20"},
     {"prompt_logprobs", "output.prompt_logprobs", "N",
      "return the same for the prompt's tokens; computes the whole prompt"},
+    {"logprob_text", "output.logprob_text", "",
+     "return each token's bytes and rank with its log probability"},
     {"echo", "output.echo", "", "put the prompt's text before the output"},
     {"usage_per_chunk", "output.usage_per_chunk", "", "return token counts with every message"},
     {"skip_special_tokens", "output.skip_special_tokens", "",

@@ -91,6 +91,9 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
                                               bool parse_special_tokens) const override;
   absl::StatusOr<std::string> Detokenize(const TokenIds& ids,
                                          bool skip_special_tokens) const override;
+  std::string_view TokenBytes(int32_t id) const override {
+    return parts_.tokenizer->TokenBytes(id);
+  }
   absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                 bool add_generation_prompt) const override {
     return frontend_.ApplyChatTemplate(messages, add_generation_prompt);

@@ -78,13 +78,16 @@ class Engine {
   // Runs `work`, which costs about as much as tokenizing `num_bytes` of text, on the frontend pool.
   // Returns ResourceExhausted at once when the queue of the pool is full.
   virtual absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) = 0;
-  // The next three functions run on the thread of the caller, where a base::Interrupt may stop them
+  // The next four functions run on the thread of the caller, where a base::Interrupt may stop them
   // early. They return InvalidArgument when the input is larger than max_prompt_bytes.
   virtual absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text,
                                                       bool add_special_tokens,
                                                       bool parse_special_tokens) const = 0;
   virtual absl::StatusOr<std::string> Detokenize(const TokenIds& ids,
                                                  bool skip_special_tokens) const = 0;
+  // Returns the bytes that a token appends to a text, which may be a part of a character; nothing
+  // for an id without a piece. The view is valid as long as the engine.
+  virtual std::string_view TokenBytes(int32_t id) const = 0;
   // Returns FailedPrecondition when the model has no template.
   virtual absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                         bool add_generation_prompt) const = 0;

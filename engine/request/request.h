@@ -72,8 +72,8 @@ struct GenerateParams {
   SessionUse session;
   // If not empty, no tokens are drawn: sample k is the k-th continuation. The result of a sample is
   // its token ids and, for each id, the log-probability and the likeliest token. `sampling` and
-  // `stop` have no effect. In `output`, only prompt_logprobs and usage_per_chunk have an effect.
-  // Frontend::Prepare tokenizes the texts.
+  // `stop` have no effect. In `output`, only prompt_logprobs, logprob_text and usage_per_chunk have
+  // an effect. Frontend::Prepare tokenizes the texts.
   std::vector<std::variant<std::string, TokenIds>> continuations;
   SamplingParams sampling;
   StopParams stop;

@@ -72,7 +72,8 @@ struct OutputOptions {
   bool echo = false;                       // the output begins with the prompt's text
   bool usage_per_chunk = false;
   bool skip_special_tokens = true;
-  bool resumable = false;  // a delta without content, but with the seed, is sent at admission
+  bool logprob_text = false;  // PositionLogprobs::rank is filled; the server adds the tokens' bytes
+  bool resumable = false;     // a delta without content, but with the seed, is sent at admission
 };
 
 struct CacheParams {

@@ -110,14 +110,17 @@ int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
 kernels::SampleRow MakeSampleRow(const RowWork& work, const Request& request,
                                  std::span<const int32_t> tokens, int64_t num_generated) {
   const bool lists = work.kind == RowWork::Kind::kTopK;
+  const bool wants_rank = work.num_top && request.params.output.logprob_text && !lists;
   if (!work.draws() && !lists) {
-    return {.row = work.row, .given = work.given, .num_top = work.num_top};
+    return {
+        .row = work.row, .given = work.given, .num_top = work.num_top, .wants_rank = wants_rank};
   }
   const StopParams& stop = request.params.stop;
   const bool must_go_on = stop.must_go_on(num_generated);
   return {.row = work.row,
           .draw = work.token,
           .num_top = lists ? std::nullopt : work.num_top,
+          .wants_rank = wants_rank,
           .num_best = lists ? work.num_top.value_or(0) : 0,
           .params = request.params.sampling,
           .seed = request.seed + static_cast<uint64_t>(work.sample),

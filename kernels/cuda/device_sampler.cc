@@ -163,6 +163,7 @@ absl::StatusOr<DeviceSampleRow> DeviceSampler::Pack(const SampleRow& row, Call& 
   DeviceSampleRow packed = {.row = static_cast<int32_t>(row.row), .given = row.given};
   if (row.given >= 0) {
     packed.num_top = row.num_top.value_or(0);
+    packed.wants_rank = row.wants_rank ? 1 : 0;
     return packed;
   }
   const DrawParams& params = row.params;
@@ -177,6 +178,7 @@ absl::StatusOr<DeviceSampleRow> DeviceSampler::Pack(const SampleRow& row, Call& 
   packed.top_k = params.top_k;
   packed.draw = row.draw;
   packed.num_top = row.num_top.value_or(-1);
+  packed.wants_rank = row.wants_rank ? 1 : 0;
   packed.bans_end_ids = row.bans_end_ids ? 1 : 0;
   if (params.has_penalties()) {
     QUIRE_CHECK(std::ssize(row.tokens) + (row.previous >= 0 ? 1 : 0) ==
@@ -346,6 +348,7 @@ absl::StatusOr<SampledRow> DeviceSampler::Unpack(const Call& call, size_t i) con
   const auto logprob = [&](float logit) { return sampling::Logprob(logit, result.max, log_sum); };
   PositionLogprobs& logprobs = row.logprobs.emplace();
   logprobs.chosen = {.token_id = result.id, .logprob = logprob(result.chosen_logit)};
+  logprobs.rank = result.rank;
   const auto* const tops =
       static_cast<const TokenLogprob*>(call.tops.data()) + i * kMostTopLogprobs;
   std::vector<sampling::Candidate> candidates;

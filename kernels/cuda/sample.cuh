@@ -4,8 +4,8 @@
 // the token that the sampler of the host would draw (kernels/sampling/sampler.h). Both use the same
 // arithmetic. Sums of weights are exact, so their order does not matter.
 //
-// A row is read from memory once to find its maximum, once to draw, and two to six times for each
-// cut and for log-probabilities. A row of 128k logits is 512 KiB, which a multiprocessor reads from
+// A row is read from memory once to find its maximum, once to draw, once for a rank, and two to six
+// times for each cut and for log-probabilities. A row of 128k logits is 512 KiB, which a multiprocessor reads from
 // the L2 cache in about 5 us.
 
 #include "kernels/cuda/sample.h"
@@ -211,16 +211,26 @@ __device__ __forceinline__ int DrawWithNoise(const SampleKernelParams& p, const 
                      [](int a, int b) { return a < b ? a : b; });
 }
 
+// Returns 1 + the number of larger keys in the row.
+__device__ __forceinline__ int RankOf(const LogitRow& raw, uint64_t key, SelectMemory& memory) {
+  int64_t count = 0;
+  ForEachId(raw.logits, raw.size,
+            [&](int id, float logit) { count += LogitKey(logit, id) > key ? 1 : 0; });
+  return 1 + static_cast<int>(BlockSumOf(count, memory.reduce));
+}
+
 // Writes what the host needs for the log-probabilities of row i.
 __device__ __forceinline__ void WriteLogprobs(const SampleKernelParams& p, int i,
-                                              const LogitRow& raw, int num_top,
+                                              const LogitRow& raw, const DeviceSampleRow& row,
                                               DeviceSampleResult& result, SelectMemory& memory) {
   KeptIds kept;
   result.sum = SumOfWeights(raw, kept, memory);
   const bool has_id = result.id >= 0 && result.id < raw.size;
   result.chosen_logit = has_id ? raw.logits[result.id] : -INFINITY;
-  if (num_top <= 0) return;
-  KeepFirst(raw, num_top, kept, memory);
+  if (row.wants_rank != 0)
+    result.rank = RankOf(raw, LogitKey(result.chosen_logit, result.id), memory);
+  if (row.num_top <= 0) return;
+  KeepFirst(raw, row.num_top, kept, memory);
   if (threadIdx.x == 0) memory.bin = 0;
   __syncthreads();
   ForEachId(raw.logits, raw.size, [&](int id, float logit) {
@@ -276,7 +286,7 @@ __device__ __forceinline__ DeviceSampleResult SampleOne(const SampleKernelParams
           DrawWithNoise(p, draws, kept, max, {.seed = row.seed, .position = row.position}, memory);
     }
   }
-  if (row.num_top >= 0) WriteLogprobs(p, i, raw, row.num_top, result, memory);
+  if (row.num_top >= 0) WriteLogprobs(p, i, raw, row, result, memory);
   return result;
 }
 

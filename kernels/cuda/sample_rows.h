@@ -41,7 +41,7 @@ struct DeviceSampleRow {
   int32_t slot = -1;
   int32_t num_biases = 0;
   int32_t has_penalties = 0, has_allowed = 0, has_banned = 0;
-  int32_t bans_end_ids = 0;
+  int16_t bans_end_ids = 0, wants_rank = 0;
 };
 static_assert(sizeof(DeviceSampleRow) == 96);
 
@@ -53,7 +53,7 @@ struct DeviceSampleResult {
   float chosen_logit = 0.0f;  // of `id`; -infinity if the row lacks it
   int64_t sum = 0;            // of e^(logit - max) over the row, in units of 2^-35
   int32_t num_top = 0;
-  int32_t unused = 0;
+  int32_t rank = 0;  // of `id`, as in PositionLogprobs
 };
 
 }  // namespace quire::kernels::cuda

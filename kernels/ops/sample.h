@@ -48,8 +48,8 @@ struct LogitBias {
 };
 
 // The work on one row of logits: to draw a token, to compute the log-probability of a given token,
-// or to list the best tokens. For a given token only `row`, `given` and `num_top` are read. To list
-// the best, only `row`, `num_best`, `allowed`, `banned` and `bans_end_ids` are read.
+// or to list the best tokens. For a given token only `row`, `given`, `num_top` and `wants_rank` are
+// read. To list the best, only `row`, `num_best`, `allowed`, `banned` and `bans_end_ids` are read.
 struct SampleRow {
   int64_t row = 0;     // a row of SampleArgs::logits; works may share a row
   int32_t given = -1;  // -1: the token is drawn
@@ -57,6 +57,7 @@ struct SampleRow {
   // The number of likeliest tokens to list in addition to the row's token. If unset, a drawn token
   // gets no log-probability.
   std::optional<int32_t> num_top;
+  bool wants_rank = false;  // PositionLogprobs::rank is filled
   // If not 0, no token is drawn: the result has this number of likeliest ids that may be drawn, or
   // all of them if there are fewer. At most kMostBest. The CUDA backend has no such list.
   int32_t num_best = 0;
@@ -91,6 +92,9 @@ struct TokenLogprob {
 struct PositionLogprobs {
   TokenLogprob chosen;
   std::vector<TokenLogprob> top;
+  // The place of `chosen` among all ids of the row, from 1: of equally likely ids the lower comes
+  // first, as in `top`. 0: not asked for.
+  int32_t rank = 0;
 };
 
 // The most biases of a row.

@@ -42,6 +42,18 @@ PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_i
   return result;
 }
 
+int32_t RankOf(std::span<const float> logits, int32_t id) {
+  const bool has_logit = id >= 0 && id < std::ssize(logits) && logits[id] > kMinusInfinity;
+  const float logit = has_logit ? logits[id] : kMinusInfinity;
+  // Of the ids below `id`, equals come before it, and NaN equals -infinity.
+  const auto lower = logits.first(std::clamp<size_t>(id, 0, logits.size()));
+  const auto before = has_logit ? std::ranges::count_if(lower, [&](float l) { return l >= logit; })
+                                : std::ssize(lower);
+  const auto behind =
+      std::ranges::count_if(logits.subspan(lower.size()), [&](float l) { return l > logit; });
+  return static_cast<int32_t>(1 + before + behind);
+}
+
 std::vector<TokenLogprob> ComputeBest(std::span<const float> logits,
                                       std::span<const float> eligible, int32_t num_best) {
   thread_local std::vector<float> maxima;

@@ -22,6 +22,10 @@ float Logprob(float logit, float max, double log_sum);
 // Thread-safe.
 PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_id, int32_t num_top);
 
+// Returns the rank of `id` in the raw row: 1 + the number of ids that come before it, in the order
+// of ComputeLogprobs. Reads the row once. Thread-safe.
+int32_t RankOf(std::span<const float> logits, int32_t id);
+
 // Returns the log softmax of the raw row for the `num_best` likeliest ids of `eligible`, or for all
 // of them if there are fewer. `eligible` begins like the raw row, but ids that are not wanted are
 // -infinity there. Order, ties and bits are those of ComputeLogprobs. The largest values of both

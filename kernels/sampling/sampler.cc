@@ -122,10 +122,12 @@ absl::StatusOr<SampledRow> Sampler::Sample(std::span<const float> logits, const 
       !std::isfinite(max)) {
     return NotFinite(max);
   }
-  if (row.given >= 0) {
-    return SampledRow{.id = row.given,
-                      .logprobs = ComputeLogprobs(logits, row.given, row.num_top.value_or(0))};
-  }
+  const auto logprobs = [&](int32_t id) {
+    PositionLogprobs of_row = ComputeLogprobs(logits, id, row.num_top.value_or(0));
+    if (row.wants_rank) of_row.rank = RankOf(logits, id);
+    return of_row;
+  };
+  if (row.given >= 0) return SampledRow{.id = row.given, .logprobs = logprobs(row.given)};
   const std::span<const float> edited = EditLogits(lane, logits, row, previous_id);
   lane.maxima.resize(NumRowBlocks(std::ssize(edited)));
   if (edited.data() != logits.data() || edited.size() != logits.size()) {
@@ -149,7 +151,7 @@ absl::StatusOr<SampledRow> Sampler::Sample(std::span<const float> logits, const 
     ApplyMinP(row.params.min_p, kept);
     sampled.id = kept.Draw({.seed = row.seed, .position = row.position});
   }
-  if (row.num_top) sampled.logprobs = ComputeLogprobs(logits, sampled.id, *row.num_top);
+  if (row.num_top) sampled.logprobs = logprobs(sampled.id);
   return sampled;
 }
 

@@ -73,7 +73,7 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) override {
     v1::ConverseResponse response;
     v1::GenerateStreamResponse& message = *response.mutable_delta();
-    message = ToProto(std::move(delta));
+    message = ToProto(std::move(delta), parts_.engine);
     if (!std::exchange(has_written_, true)) message.set_request_id(turn_id_);
     if (summary != nullptr) {
       *message.mutable_usage() = ToProto(summary->usage);

@@ -126,7 +126,7 @@ class StreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publ
   void OnDone() override { delete this; }
 
   void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) override {
-    v1::GenerateStreamResponse message = ToProto(std::move(delta));
+    v1::GenerateStreamResponse message = ToProto(std::move(delta), call_.parts().engine);
     if (!std::exchange(has_written_, true)) {
       message.set_request_id(call_.request_id());
       const engine::ServerInfo& info = call_.parts().engine.server_info();
@@ -164,8 +164,9 @@ class StreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publ
 // Returns an answer that says which model and which family of bits it is of.
 v1::GenerateResponse ToResponse(std::vector<engine::TokenDelta> samples,
                                 const engine::RequestSummary& summary,
-                                const engine::ServerInfo& info) {
-  v1::GenerateResponse response = ToProto(std::move(samples), summary);
+                                const engine::Engine& engine) {
+  v1::GenerateResponse response = ToProto(std::move(samples), summary, engine);
+  const engine::ServerInfo& info = engine.server_info();
   response.set_model_digest(info.model_digest);
   response.set_numerics(info.answer_numerics);
   return response;
@@ -195,9 +196,9 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
   void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
              const engine::RequestSummary& summary) override {
     if constexpr (kScores) {
-      Answer(ToScores(std::move(samples), summary));
+      Answer(ToScores(std::move(samples), summary, call_.parts().engine));
     } else {
-      Answer(ToResponse(std::move(samples), summary, call_.parts().engine.server_info()));
+      Answer(ToResponse(std::move(samples), summary, call_.parts().engine));
     }
     linger_->Answered();
     Finish(call_.End(status, summary));
@@ -258,8 +259,7 @@ class BatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
     message.set_index(static_cast<uint32_t>(answer.index));
     if (answer.status.ok()) {
       v1::GenerateResponse& response = *message.mutable_response();
-      response =
-          ToResponse(std::move(answer.samples), answer.summary, call_.parts().engine.server_info());
+      response = ToResponse(std::move(answer.samples), answer.summary, call_.parts().engine);
       response.set_request_id(items_[answer.index].request_id);
       response.set_model(call_.parts().engine.model_info().name);
     } else {

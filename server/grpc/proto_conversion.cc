@@ -110,6 +110,7 @@ absl::StatusOr<engine::OutputOptions> OutputOf(const v1::OutputOptions& in) {
   if (in.has_echo()) out.echo = in.echo();
   if (in.has_usage_per_chunk()) out.usage_per_chunk = in.usage_per_chunk();
   if (in.has_skip_special_tokens()) out.skip_special_tokens = in.skip_special_tokens();
+  if (in.has_logprob_text()) out.logprob_text = in.logprob_text();
   if (in.has_resumable()) out.resumable = in.resumable();
   out.token_ids = out.token_ids || out.resumable;
   return out;
@@ -136,17 +137,26 @@ engine::SchedParams SchedOf(const v1::SchedParams& in) {
   return out;
 }
 
-void Write(const engine::TokenLogprob& in, v1::TokenLogprob& out) {
+// A `rank` of 0 was not asked for, and then the bytes were not either.
+template <typename Out>
+void Write(const engine::TokenLogprob& in, int32_t rank, const engine::Engine& engine, Out& out) {
   out.set_token_id(in.token_id);
   out.set_logprob(in.logprob);
+  if (rank == 0) return;
+  out.set_rank(static_cast<uint32_t>(rank));
+  out.set_text(std::string(engine.TokenBytes(in.token_id)));
 }
 
-void Append(const std::vector<engine::PositionLogprobs>& in,
+void Append(const std::vector<engine::PositionLogprobs>& in, const engine::Engine& engine,
             google::protobuf::RepeatedPtrField<v1::PositionLogprobs>& out) {
   for (const engine::PositionLogprobs& position : in) {
     v1::PositionLogprobs& added = *out.Add();
-    Write(position.chosen, *added.mutable_chosen());
-    for (const engine::TokenLogprob& token : position.top) Write(token, *added.add_top());
+    Write(position.chosen, position.rank, engine, *added.mutable_chosen());
+    int32_t rank = 0;  // the list is in the order of ranks
+    for (const engine::TokenLogprob& token : position.top) {
+      if (position.rank > 0) ++rank;
+      Write(token, rank, engine, *added.add_top());
+    }
   }
 }
 
@@ -295,6 +305,7 @@ absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request
     }
   }
   params.output.token_ids = true;
+  params.output.logprob_text = request.logprob_text();
   ASSIGN_OR_RETURN(params.cache, CacheOf(request.cache()));
   params.sched = SchedOf(request.sched());
   return params;
@@ -448,13 +459,13 @@ v1::Tenant ToProto(const engine::TenantUsage& usage) {
   return out;
 }
 
-v1::GenerateStreamResponse ToProto(engine::TokenDelta delta) {
+v1::GenerateStreamResponse ToProto(engine::TokenDelta delta, const engine::Engine& engine) {
   v1::GenerateStreamResponse out;
   out.set_index(static_cast<uint32_t>(delta.index));
   out.set_text_delta(std::move(delta.text));
   out.mutable_token_ids()->Assign(delta.token_ids.begin(), delta.token_ids.end());
-  Append(delta.logprobs, *out.mutable_logprobs());
-  Append(delta.prompt_logprobs, *out.mutable_prompt_logprobs());
+  Append(delta.logprobs, engine, *out.mutable_logprobs());
+  Append(delta.prompt_logprobs, engine, *out.mutable_prompt_logprobs());
   out.set_finish_reason(ToProto(delta.finish_reason));
   if (const auto stop = ToStoppedBy(delta)) *out.mutable_stop() = *stop;
   out.set_seed(delta.seed);
@@ -463,16 +474,16 @@ v1::GenerateStreamResponse ToProto(engine::TokenDelta delta) {
 }
 
 v1::GenerateResponse ToProto(std::vector<engine::TokenDelta> samples,
-                             const engine::RequestSummary& summary) {
+                             const engine::RequestSummary& summary, const engine::Engine& engine) {
   std::ranges::sort(samples, {}, &engine::TokenDelta::index);
   v1::GenerateResponse out;
   for (engine::TokenDelta& sample : samples) {
-    Append(sample.prompt_logprobs, *out.mutable_prompt_logprobs());
+    Append(sample.prompt_logprobs, engine, *out.mutable_prompt_logprobs());
     v1::Completion& completion = *out.add_completions();
     completion.set_index(static_cast<uint32_t>(sample.index));
     completion.set_text(std::move(sample.text));
     completion.mutable_token_ids()->Assign(sample.token_ids.begin(), sample.token_ids.end());
-    Append(sample.logprobs, *completion.mutable_logprobs());
+    Append(sample.logprobs, engine, *completion.mutable_logprobs());
     completion.set_finish_reason(ToProto(sample.finish_reason));
     if (const auto stop = ToStoppedBy(sample)) *completion.mutable_stop() = *stop;
     completion.set_seed(sample.seed);
@@ -484,7 +495,7 @@ v1::GenerateResponse ToProto(std::vector<engine::TokenDelta> samples,
 }
 
 v1::ScoreResponse ToScores(std::vector<engine::TokenDelta> samples,
-                           const engine::RequestSummary& summary) {
+                           const engine::RequestSummary& summary, const engine::Engine& engine) {
   std::ranges::sort(samples, {}, &engine::TokenDelta::index);
   v1::ScoreResponse out;
   for (const engine::TokenDelta& sample : samples) {
@@ -495,8 +506,7 @@ v1::ScoreResponse ToScores(std::vector<engine::TokenDelta> samples,
       const bool greedy =
           !position.top.empty() && position.top[0].token_id == position.chosen.token_id;
       v1::ScoredToken& token = *score.add_tokens();
-      token.set_token_id(position.chosen.token_id);
-      token.set_logprob(position.chosen.logprob);
+      Write(position.chosen, position.rank, engine, token);
       token.set_is_greedy(greedy);
       sum += position.chosen.logprob;
       all_greedy = all_greedy && greedy;

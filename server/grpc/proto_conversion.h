@@ -48,13 +48,14 @@ v1::GetStatsResponse ToProto(const engine::Stats& stats);
 v1::Token ToProto(const engine::Piece& piece);
 v1::Tenant ToProto(const engine::TenantUsage& usage);
 
-v1::GenerateStreamResponse ToProto(engine::TokenDelta delta);
+// `engine` gives the bytes of tokens where a request wants them.
+v1::GenerateStreamResponse ToProto(engine::TokenDelta delta, const engine::Engine& engine);
 // Each of `samples` is a complete sample. The caller adds request_id and model.
 v1::GenerateResponse ToProto(std::vector<engine::TokenDelta> samples,
-                             const engine::RequestSummary& summary);
+                             const engine::RequestSummary& summary, const engine::Engine& engine);
 
 // Each of `samples` is a complete continuation. The caller adds request_id and model.
 v1::ScoreResponse ToScores(std::vector<engine::TokenDelta> samples,
-                           const engine::RequestSummary& summary);
+                           const engine::RequestSummary& summary, const engine::Engine& engine);
 
 }  // namespace quire::server

@@ -132,9 +132,9 @@ class StopTest(harness.TestCase):
 
     def test_a_stop_string_that_is_a_special_token_ends_it(self):
         options, whole = self.whole()
-        start = self.client.tokenize("<|im_start|>")[-1]
+        start = self.client.tokenize("<|im_start|>", parse_special_tokens=True)[-1]
         options["allowed_token_ids"] = options["allowed_token_ids"] + [start]
-        options["logit_bias"] = {start: 1.5}
+        options["logit_bias"] = {start: 6}
         free = self.client.generate(PROMPT, skip_special_tokens=False, **options).completions[0]
         end = free.text.index("<|im_start|>")
         for include in (False, True):
@@ -189,6 +189,38 @@ class OutputTest(harness.TestCase):
         self.assertEqual([position.chosen.token_id for position in stream.prompt_logprobs], prompt_ids[1:])
         self.assertTrue(all(len(position.top) == 3 for position in stream.prompt_logprobs))
         self.assertEqual(stream.usage.cached_tokens, 0)
+
+    def test_bytes_and_ranks_of_tokens(self):
+        """The rank of a token is its place among the whole vocabulary, scored token by token."""
+        ids = self.client.tokenize(PROMPT)
+        options = dict(SAMPLED, top_logprobs=3, prompt_logprobs=1)
+        plain = self.client.generate(ids, **options)
+        self.assertFalse(any(token.text or token.rank for position in plain.completions[0].logprobs
+                             for token in [position.chosen, *position.top]))
+        answer = self.client.generate(ids, logprob_text=True, **options)
+        streamed = Streamed(self.client.stream(ids, logprob_text=True, **options))
+        sample = answer.completions[0]
+        self.assertEqual(list(sample.logprobs), streamed.samples[0].logprobs)
+        self.assertEqual(list(answer.prompt_logprobs), list(streamed.prompt_logprobs))
+        shown = b"".join(position.chosen.text for position in sample.logprobs)
+        self.assertEqual(shown.decode(errors="replace"), self.client.detokenize(sample.token_ids, skip_special_tokens=False))
+        self.assertEqual([[top.rank for top in position.top] for position in sample.logprobs],
+                         [[1, 2, 3]] * len(sample.logprobs))
+        vocabulary = range(self.client.model_info().vocab_size)
+        for place in (0, 1, len(sample.token_ids) - 1):
+            context = ids + list(sample.token_ids[:place])
+            scored = []
+            for first in range(0, len(vocabulary), 32):
+                every = [pb.Continuation(token_ids=pb.TokenIds(ids=[id])) for id in vocabulary[first:first + 32]]
+                request = pb.ScoreRequest(token_ids=pb.TokenIds(ids=context), continuations=every, logprob_text=True)
+                response = self.client.inference.Score(request, timeout=harness.DEADLINE)
+                scored += [score.tokens[0] for score in response.scores]
+            order = sorted(scored, key=lambda token: (-token.logprob, token.token_id))
+            self.assertEqual([token.rank for token in order], [id + 1 for id in vocabulary])
+            self.assertEqual([token.rank for token in scored if token.is_greedy], [1])
+            chosen = sample.logprobs[place].chosen
+            self.assertEqual(scored[chosen.token_id].rank, chosen.rank)
+            self.assertEqual(scored[chosen.token_id].text, chosen.text)
 
     def test_prompt_logprobs_say_what_generating_said(self):
         """The logprobs of generated tokens come again, to the bit, when they are a prompt's tail."""

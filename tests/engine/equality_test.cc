@@ -216,6 +216,8 @@ TEST_P(EqualityTest, PromptLogprobsComeInChunksAndAreThoseOfDecoding) {
     const CollectingSink::Sample next =
         Alone(GreedyParams(TokenIds(prompt.begin(), prompt.begin() + p), 1));
     EXPECT_EQ(got[p - 1].chosen.token_id, prompt[p]);
+    EXPECT_GE(got[p - 1].rank, 1);
+    EXPECT_EQ(next.logprobs[0].rank, 1) << "greedy";
     ASSERT_EQ(got[p - 1].top.size(), 5);
     EXPECT_EQ(
         std::memcmp(got[p - 1].top.data(), next.logprobs[0].top.data(), 5 * sizeof(TokenLogprob)),
@@ -244,6 +246,7 @@ TEST_P(EqualityTest, PromptLogprobsOfAPreemptedPromptComeOnce) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
     EXPECT_EQ(std::memcmp(&got[i].chosen, &want[i].chosen, sizeof(TokenLogprob)), 0) << i;
+    EXPECT_EQ(got[i].rank, want[i].rank) << i;
   }
 }
 

@@ -109,6 +109,8 @@ void ExpectSameLogprobs(const std::vector<PositionLogprobs>& got,
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
     EXPECT_EQ(std::memcmp(&got[i].chosen, &want[i].chosen, sizeof(TokenLogprob)), 0) << i;
+    EXPECT_EQ(got[i].rank, want[i].rank) << i;
+    EXPECT_GT(got[i].rank, 0) << i;
     ASSERT_EQ(got[i].top.size(), want[i].top.size());
     EXPECT_EQ(std::memcmp(got[i].top.data(), want[i].top.data(),
                           got[i].top.size() * sizeof(TokenLogprob)),

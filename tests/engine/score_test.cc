@@ -25,6 +25,7 @@ GenerateParams ScoreParams(const TokenIds& prompt, const std::vector<TokenIds>& 
   params.prompt = prompt;
   for (const TokenIds& ids : continuations) params.continuations.emplace_back(ids);
   params.output.token_ids = true;
+  params.output.logprob_text = true;
   return params;
 }
 
@@ -68,6 +69,7 @@ class ScoreTest : public ::testing::TestWithParam<MakeHarness> {
       ASSERT_EQ(got.logprobs.size(), want.size());
       for (size_t i = 0; i < want.size(); ++i) {
         EXPECT_EQ(std::memcmp(&got.logprobs[i].chosen, &want[i].chosen, sizeof(want[i].chosen)), 0);
+        EXPECT_EQ(got.logprobs[i].rank, want[i].rank);
         ASSERT_EQ(got.logprobs[i].top.size(), 1u);
         EXPECT_EQ(std::memcmp(got.logprobs[i].top.data(), want[i].top.data(), sizeof(TokenLogprob)),
                   0);

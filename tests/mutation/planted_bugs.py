@@ -826,8 +826,8 @@ bug("p02", "min_p comes before top_p", "ApplyTopP(row.params.top_p, kept);",
     "if (BUG) ApplyMinP(row.params.min_p, kept);\n    ApplyTopP(row.params.top_p, kept);")
 bug("p03", "cuts are those of temperature 1", "kept.Reset(edited, lane.maxima, row.params.temperature)",
     "kept.Reset(edited, lane.maxima, BUG ? 1.0f : row.params.temperature)")
-bug("p04", "log-probabilities are those of the edited logits", "ComputeLogprobs(logits, sampled.id,",
-    "ComputeLogprobs(BUG ? edited : logits, sampled.id,")
+bug("p04", "log-probabilities are those of the edited logits", "= logprobs(sampled.id);",
+    "= BUG ? ComputeLogprobs(edited, sampled.id, *row.num_top) : logprobs(sampled.id);")
 bug("p05", "noise is the same at every position", ".position = row.position}", ".position = BUG ? 0 : row.position}")
 bug("p06", "noise depends on the thread that draws", "kept.Draw({.seed = row.seed,",
     "kept.Draw({.seed = row.seed + (BUG ? static_cast<uint64_t>(lane_index) : 0),", "kernels_test:SampleTest.Threads*")
@@ -878,6 +878,16 @@ bug, drop = source("files/model_digest.cc", "files_test:ModelDigestTest*")
 bug("DigestSkipsTensor", "the bytes of tensors do not count", "sha.Add(Middle(tensor->bytes, most));", "if (!BUG) sha.Add(Middle(tensor->bytes, most));")
 bug("DigestOfBeginning", "the first bytes of a tensor count, not the middle", "(bytes.size() - size) / 2", "(BUG ? 0 : (bytes.size() - size) / 2)")
 bug("DigestInFileOrder", "how a model is divided into files counts", "std::ranges::sort(tensors,", "if (!BUG) std::ranges::sort(tensors,")
+
+bug, drop = source("kernels/sampling/logprobs.cc", "sampling_test")
+bug("RankOfTies", "a token ranks before a lower id that is as likely", "return l >= logit;", "return BUG ? l > logit : l >= logit;")
+bug("RankOfLowest", "a token without a probability ranks before all lower ids", ": std::ssize(lower);", ": BUG ? 0 : std::ssize(lower);")
+
+bug, drop = source("kernels/sampling/sampler.cc", "sampling_test")
+bug("RankForAll", "who asks for no rank pays for it", "if (row.wants_rank) of_row", "if (BUG || row.wants_rank) of_row")
+
+bug, drop = source("server/grpc/proto_conversion.cc", "server_test:ProtoConversionTest.*")
+bug("RankOfTops", "the likeliest tokens rank from 2", "Write(token, rank, engine,", "Write(token, BUG && rank > 0 ? rank + 1 : rank, engine,")
 
 bug, drop = source("engine/output/stop_matcher.cc", "output_test")
 bug("o04", "a stop string within the end of another is missed", "patterns_->Border(i);",

@@ -342,7 +342,8 @@ int64_t FakeEngine::ScoreAll(const engine::GenerateParams& params, engine::Token
     for (const int32_t id : delta.token_ids) {
       delta.logprobs.push_back(
           {.chosen = {.token_id = id, .logprob = -0.01f * static_cast<float>(id)},
-           .top = {{.token_id = id - id % 2, .logprob = -0.25f}}});
+           .top = {{.token_id = id - id % 2, .logprob = -0.25f}},
+           .rank = params.output.logprob_text ? 1 + id % 2 : 0});
     }
     num_tokens += std::ssize(delta.token_ids);
     sink.Put(std::move(delta));
@@ -382,7 +383,8 @@ bool FakeEngine::Step(Running& request) {
                                      : std::string(absl::StrCat(k, ":", position, " "));
     delta.token_ids = {100 * k + position};
     if (params.output.top_logprobs) {
-      delta.logprobs.push_back({.chosen = {.token_id = 100 * k + position, .logprob = -0.5f}});
+      delta.logprobs.push_back({.chosen = {.token_id = 100 * k + position, .logprob = -0.5f},
+                                .rank = params.output.logprob_text ? 7 : 0});
     }
     if (last) delta.finish_reason = engine::FinishReason::kLength;
     delta.seed = params.sampling.seed.value_or(kDrawnSeed) + static_cast<uint64_t>(k);

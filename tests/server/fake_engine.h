@@ -69,6 +69,7 @@ class FakeEngine : public engine::Engine {
                                                       bool parse_special_tokens) const override;
   absl::StatusOr<std::string> Detokenize(const engine::TokenIds& ids,
                                          bool skip_special_tokens) const override;
+  std::string_view TokenBytes(int32_t id) const override { return tokenizer_.TokenBytes(id); }
   absl::StatusOr<std::string> ApplyChatTemplate(const engine::ChatMessages& messages,
                                                 bool add_generation_prompt) const override;
   FakePrefixes& prefixes() override { return prefixes_; }

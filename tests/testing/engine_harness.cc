@@ -269,6 +269,7 @@ void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample&
   for (size_t i = 0; i < got.logprobs.size(); ++i) {
     const engine::PositionLogprobs &a = got.logprobs[i], &b = want.logprobs[i];
     EXPECT_EQ(std::memcmp(&a.chosen, &b.chosen, sizeof(a.chosen)), 0) << "position " << i;
+    EXPECT_EQ(a.rank, b.rank) << "position " << i;
     ASSERT_EQ(a.top.size(), b.top.size());
     if (a.top.empty()) continue;
     EXPECT_EQ(std::memcmp(a.top.data(), b.top.data(), a.top.size() * sizeof(engine::TokenLogprob)),
@@ -306,6 +307,7 @@ engine::GenerateParams GreedyParams(engine::TokenIds prompt, int32_t max_tokens)
   params.stop.ignore_eos = true;
   params.output.token_ids = true;
   params.output.top_logprobs = 5;
+  params.output.logprob_text = true;
   return params;
 }
 

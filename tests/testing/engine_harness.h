@@ -122,8 +122,8 @@ std::string WhatIsKept(const engine::Stats& stats);
 
 using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
 
-// Expects that tokens, texts and finish reasons are equal, and that log-probabilities are equal bit
-// for bit.
+// Expects that tokens, texts and finish reasons are equal, that log-probabilities are equal bit for
+// bit, and their ranks.
 void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want);
 
 // `sink` has the n samples of one request with `params`. Expects that sample k equals the answer of
@@ -136,7 +136,7 @@ void ExpectSamplesAreSingleRequests(
 engine::TokenIds RandomIds(int64_t size, uint32_t seed);
 
 // Returns the parameters of a greedy request that draws `max_tokens` tokens even past an end token.
-// The answer has token ids and the five best log-probabilities.
+// The answer has token ids, the five best log-probabilities, and ranks.
 engine::GenerateParams GreedyParams(engine::TokenIds prompt, int32_t max_tokens);
 
 }  // namespace quire::testing

@@ -98,6 +98,7 @@ Work AnyWork(int32_t vocab_size, int64_t num_rows, int32_t num_draws) {
   }
   work.row.row = *rc::gen::inRange<int64_t>(0, num_rows);
   if (*rc::gen::inRange(0, 3) == 0) work.row.num_top = *rc::gen::element(0, 1, 3, 20);
+  work.row.wants_rank = *rc::gen::inRange(0, 2) == 0;
   return work;
 }
 
@@ -112,6 +113,7 @@ void ExpectEqual(const absl::StatusOr<SampledRow>& got, const absl::StatusOr<Sam
     return a.token_id == b.token_id &&
            std::bit_cast<uint32_t>(a.logprob) == std::bit_cast<uint32_t>(b.logprob);
   };
+  RC_ASSERT(got->logprobs->rank == want->logprobs->rank);
   RC_ASSERT(same(got->logprobs->chosen, want->logprobs->chosen));
   RC_ASSERT(std::ranges::equal(got->logprobs->top, want->logprobs->top, same));
 }
@@ -301,6 +303,7 @@ TEST(DeviceSamplerTest, AgreesOnALargeVocabulary) {
   for (int32_t i = 0; i < 7; ++i) {
     works[static_cast<size_t>(i)].row.draw = i;
     works[static_cast<size_t>(i)].row.num_top = 5;
+    works[static_cast<size_t>(i)].row.wants_rank = true;
     works[static_cast<size_t>(i)].row.seed = 100;
   }
   BothSamplers samplers({.vocab_size = kIds, .max_rows = 1, .max_draws = 7}, ThreadOrder::kForward);

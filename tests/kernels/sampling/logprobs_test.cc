@@ -50,6 +50,32 @@ TEST(LogprobsTest, AreTheLogSoftmaxOfTheRawRow) {
   }));
 }
 
+TEST(LogprobsTest, TheRankIsThePlaceAmongAllIds) {
+  EXPECT_TRUE(rc::check([] {
+    std::vector<float> logits = *AnyLogits(300);
+    const float value = *rc::gen::elementOf(logits);  // makes ties, of 0 and -0 as well
+    for (float& logit : logits) {
+      if (*rc::gen::inRange(0, 4) == 0) logit = *rc::gen::element(value, -value, 0.0f, -0.0f);
+    }
+    std::vector<int32_t> order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto likelihood = [&](int32_t id) {
+      return std::isnan(logits[id]) ? -std::numeric_limits<float>::infinity() : logits[id];
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return likelihood(a) > likelihood(b); });
+    for (size_t place = 0; place < order.size(); ++place) {
+      RC_ASSERT(RankOf(logits, order[place]) == static_cast<int32_t>(place) + 1);
+    }
+    RC_ASSERT(RankOf(logits, static_cast<int32_t>(logits.size())) ==
+              static_cast<int32_t>(logits.size()) + 1);
+    const PositionLogprobs top = ComputeLogprobs(logits, 0, 20);
+    for (size_t k = 0; k < top.top.size(); ++k) {
+      RC_ASSERT(RankOf(logits, top.top[k].token_id) == static_cast<int32_t>(k) + 1);
+    }
+  }));
+}
+
 TEST(LogprobsTest, AnIdWithoutALogitHasNoProbability) {
   for (const int32_t id : {-1, 2}) {
     const PositionLogprobs result = ComputeLogprobs(std::vector<float>{0.0f, 0.0f}, id, 1);

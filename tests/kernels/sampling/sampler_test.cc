@@ -184,6 +184,21 @@ TEST_F(SamplerTest, LogprobsAreOfTheModelsOwnDistribution) {
   EXPECT_NE(sampled.logprobs->top[0].token_id, 4) << "the bias is not in it";
 }
 
+TEST_F(SamplerTest, TheRankIsThatOfTheModelsOwnDistributionAndOnRequest) {
+  params() = {.temperature = 0.3f, .top_k = 2, .repetition_penalty = 3.0f};
+  const LogitBias bias = {.token_id = 4, .bias = 50.0f};
+  row_.biases = {&bias, 1};
+  row_.num_top = 0;
+  EXPECT_EQ(SampleAt(3)->logprobs->rank, 0) << "not asked for";
+  row_.wants_rank = true;
+  EXPECT_EQ(SampleAt(3)->logprobs->rank, RankOf(logits_, 4));
+  EXPECT_GT(RankOf(logits_, 4), 1) << "the bias is not in it";
+  row_.num_top.reset();
+  EXPECT_FALSE(SampleAt(3)->logprobs.has_value());
+  EXPECT_EQ(sampler_.Sample(logits_, {.given = 7, .wants_rank = true})->logprobs->rank,
+            RankOf(logits_, 7));
+}
+
 TEST_F(SamplerTest, ARowWithAGivenTokenGivesItsLogprobAndDrawsNothing) {
   for (const int32_t num_top : {0, 1, 5}) {
     const SampledRow sampled = *sampler_.Sample(logits_, {.given = 7, .num_top = num_top});

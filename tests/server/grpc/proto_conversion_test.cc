@@ -11,6 +11,8 @@
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 
+#include "tests/server/fake_engine.h"
+
 namespace quire::server {
 namespace {
 
@@ -81,6 +83,7 @@ TEST(ProtoConversionTest, TakesEveryField) {
   output.set_token_ids(true);
   output.set_top_logprobs(0);
   output.set_prompt_logprobs(5);
+  output.set_logprob_text(true);
   output.set_echo(true);
   output.set_usage_per_chunk(true);
   output.set_skip_special_tokens(false);
@@ -127,6 +130,7 @@ TEST(ProtoConversionTest, TakesEveryField) {
   EXPECT_TRUE(params->output.token_ids);
   EXPECT_EQ(params->output.top_logprobs, 0);
   EXPECT_EQ(params->output.prompt_logprobs, 5);
+  EXPECT_TRUE(params->output.logprob_text);
   EXPECT_TRUE(params->output.echo);
   EXPECT_TRUE(params->output.usage_per_chunk);
   EXPECT_FALSE(params->output.skip_special_tokens);
@@ -232,7 +236,8 @@ TEST(ProtoConversionTest, AStreamedDeltaKeepsEverything) {
   delta.logprobs.push_back(
       {.chosen = {.token_id = 1, .logprob = -0.5f}, .top = {{.token_id = 4, .logprob = -0.25f}}});
   delta.prompt_logprobs.push_back({.chosen = {.token_id = 6, .logprob = -2.0f}});
-  const v1::GenerateStreamResponse out = ToProto(std::move(delta));
+  const testing::FakeEngine engine;
+  const v1::GenerateStreamResponse out = ToProto(std::move(delta), engine);
   EXPECT_EQ(out.index(), 2u);
   EXPECT_EQ(out.text_delta(), "abc");
   EXPECT_THAT(out.token_ids(), ElementsAre(1, 2));
@@ -240,10 +245,43 @@ TEST(ProtoConversionTest, AStreamedDeltaKeepsEverything) {
   EXPECT_EQ(out.logprobs(0).chosen().logprob(), -0.5f);
   EXPECT_EQ(out.logprobs(0).top(0).token_id(), 4);
   EXPECT_EQ(out.prompt_logprobs(0).chosen().token_id(), 6);
+  for (const v1::TokenLogprob& token :
+       {out.logprobs(0).chosen(), out.logprobs(0).top(0), out.prompt_logprobs(0).chosen()}) {
+    EXPECT_EQ(token.rank(), 0u) << "not asked for";
+    EXPECT_EQ(token.text(), "");
+  }
   EXPECT_EQ(out.finish_reason(), v1::FINISH_REASON_STOP);
   EXPECT_EQ(out.stop().by_case(), v1::StoppedBy::kTokenId);
   EXPECT_EQ(out.seed(), 77u);
   EXPECT_EQ(out.usage().prompt_tokens(), 9u);
+}
+
+TEST(ProtoConversionTest, LogprobsHaveBytesAndRanksWhereTheyAreAskedFor) {
+  const std::vector<engine::PositionLogprobs> logprobs = {
+      {.chosen = {.token_id = 0xC3, .logprob = -0.5f},
+       .top = {{.token_id = 'a', .logprob = -0.25f}, {.token_id = 'b', .logprob = -0.25f}},
+       .rank = 31}};
+  const auto check = [](const auto& got) {
+    ASSERT_EQ(got.size(), 1);
+    EXPECT_EQ(got[0].chosen().text(), "\xC3") << "a part of a character";
+    EXPECT_EQ(got[0].chosen().rank(), 31u);
+    ASSERT_EQ(got[0].top_size(), 2);
+    EXPECT_EQ(got[0].top(0).text(), "a");
+    EXPECT_EQ(got[0].top(0).rank(), 1u);
+    EXPECT_EQ(got[0].top(1).text(), "b");
+    EXPECT_EQ(got[0].top(1).rank(), 2u);
+  };
+  const testing::FakeEngine engine;
+  const engine::TokenDelta delta = {.logprobs = logprobs, .prompt_logprobs = logprobs};
+  const v1::GenerateStreamResponse message = ToProto(delta, engine);
+  check(message.logprobs());
+  check(message.prompt_logprobs());
+  const v1::GenerateResponse answer = ToProto({delta}, {}, engine);
+  check(answer.prompt_logprobs());
+  check(answer.completions(0).logprobs());
+  const v1::ScoreResponse scores = ToScores({delta}, {}, engine);
+  EXPECT_EQ(scores.scores(0).tokens(0).text(), "\xC3");
+  EXPECT_EQ(scores.scores(0).tokens(0).rank(), 31u);
 }
 
 TEST(ProtoConversionTest, AUnaryAnswerHasItsSamplesInOrder) {
@@ -267,7 +305,7 @@ TEST(ProtoConversionTest, AUnaryAnswerHasItsSamplesInOrder) {
                                              .prefill = absl::Milliseconds(2),
                                              .ttft = absl::Milliseconds(3),
                                              .decode = absl::Milliseconds(4)}};
-  const v1::GenerateResponse out = ToProto(std::move(samples), summary);
+  const v1::GenerateResponse out = ToProto(std::move(samples), summary, testing::FakeEngine());
   ASSERT_EQ(out.completions_size(), 2);
   EXPECT_EQ(out.completions(0).text(), "zero");
   EXPECT_EQ(out.completions(0).stop().text(), "END");
