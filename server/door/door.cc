@@ -62,7 +62,8 @@ Door::~Door() {
 
 absl::Status Door::SetTls(const TlsFiles& tls) {
   ASSIGN_OR_RETURN(std::shared_ptr<SSL_CTX> context, TlsContextOrNull(tls));
-  greeter_->SetTls(std::move(context));
+  greeter_->SetTls(context);
+  relay_->SetTls(std::move(context));
   return absl::OkStatus();
 }
 

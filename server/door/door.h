@@ -51,7 +51,8 @@ class Door {
 
   const ListenAddress& address() const { return address_; }  // with the port that was chosen
 
-  // Sets the certificates of new connections. On an error the old ones stay. Thread-safe.
+  // Sets the certificates of new connections, and ends those whose client shows a certificate that
+  // the client CA of `tls` has not signed. On an error all stays as it is. Thread-safe.
   absl::Status SetTls(const TlsFiles& tls);
 
   // Announces that the server will connect to itself from local port `port`. That connection does

@@ -28,12 +28,14 @@ enum class Cut : uint8_t {
   kResets,    // too many streams ended before their answers
   kPings,
   kSettings,
-  kFrames,  // too many frames of Http2Limits::idle_frames, or a control frame was too large
-  kUnread,  // the client does not read the door's own frames
-  kIdle,    // idle, and closed to make room for another when the server was full
+  kFrames,       // too many frames of Http2Limits::idle_frames, or a control frame was too large
+  kUnread,       // the client does not read the door's own frames
+  kIdle,         // idle, and closed to make room for another when the server was full
+  kCertificate,  // the client's certificate is of an authority that --tls_client_ca had before
 };
-inline constexpr std::array<std::string_view, 8> kCutNames = {
-    "protocol", "headers", "resets", "pings", "settings", "frames", "unread", "idle"};
+inline constexpr std::array<std::string_view, 9> kCutNames = {
+    "protocol", "headers", "resets", "pings",      "settings",
+    "frames",   "unread",  "idle",   "certificate"};
 
 // The reason why a stream was refused while its connection stayed open.
 enum class Refused : uint8_t {

@@ -81,8 +81,9 @@ void Http2Watch::CutOff(Cut reason, std::string_view why) {
 }
 
 std::string Http2Watch::Goaway() const {
+  const bool is_polite = verdict_ == Cut::kIdle || verdict_ == Cut::kCertificate;
   const Http2Error error = verdict_ == Cut::kProtocol ? Http2Error::kProtocol
-                           : verdict_ == Cut::kIdle   ? Http2Error::kNone
+                           : is_polite                ? Http2Error::kNone
                                                       : Http2Error::kEnhanceYourCalm;
   return GoawayFrame(last_stream_, error, why_);
 }

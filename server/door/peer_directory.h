@@ -22,7 +22,7 @@ namespace quire::server::door {
 
 struct Peer {
   std::string address;           // "203.0.113.7:51234"
-  std::string certificate_name;  // from the verified certificate; see CertificateName
+  std::string certificate_name;  // typed, from the verified certificate; see CertificateName
 };
 
 // Judges the headers of each request, before its body. Returns nullopt to let the request in.

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/logging.h"
 #include "server/door/http2_frames.h"
+#include "server/door/tls.h"
 
 namespace quire::server::door {
 namespace {
@@ -75,6 +76,15 @@ void Relay::Add(RelayedClient client) {
   epoll_.Wake();
 }
 
+void Relay::SetTls(std::shared_ptr<SSL_CTX> context) {
+  {
+    base::MutexLock lock(mu_);
+    new_tls_ = std::move(context);
+  }
+  tls_is_new_.store(true, std::memory_order_release);
+  epoll_.Wake();
+}
+
 void Relay::EndIdlest() {
   end_wanted_.store(true, std::memory_order_relaxed);
   epoll_.Wake();
@@ -103,7 +113,10 @@ void Relay::Run() {
     std::optional<std::chrono::milliseconds> timeout;
     if (num_timed_ > 0 || last_words) timeout = kSweepEvery;
     if (!unfinished_.empty()) timeout = std::chrono::milliseconds(0);
-    for (const epoll_event& event : epoll_.Wait(timeout)) {
+    const auto events = epoll_.Wait(timeout);
+    // Before the events, which may be calls of clients that are no longer accepted.
+    if (tls_is_new_.exchange(false, std::memory_order_acquire)) EndUnacceptedNow();
+    for (const epoll_event& event : events) {
       const End& end = *static_cast<const End*>(event.data.ptr);
       Serve(*end.connection, event.events, end.is_grpc);
     }
@@ -135,6 +148,7 @@ void Relay::TakeNew() {
     auto owned = std::make_unique<Connection>(std::move(client), limits_, counters_);
     Connection& c = *owned;
     connections_.emplace(&c, std::move(owned));
+    EndIfUnaccepted(c);
     PumpToGrpc(c);
     Settle(c);
   }
@@ -349,6 +363,24 @@ void Relay::EndIdlestNow() {
   CutOff(*ended);
   Close(*ended);  // without lingering, because another client waits for the place
   making_room_ = ended;
+}
+
+void Relay::EndUnacceptedNow() {
+  {
+    base::MutexLock lock(mu_);
+    tls_ = new_tls_;
+  }
+  for (auto& [c, owned] : connections_) {
+    EndIfUnaccepted(*c);
+    Settle(*c);
+  }
+}
+
+void Relay::EndIfUnaccepted(Connection& c) {
+  if (c.stage != Connection::Stage::kRelaying || tls_ == nullptr) return;
+  if (AcceptsClient(tls_.get(), c.client.tls())) return;
+  c.watch.CutOff(Cut::kCertificate, "the certificate's authority is no longer accepted");
+  CutOff(c);
 }
 
 // Tells gRPC that no more bytes follow. The connection keeps its place until gRPC has closed its

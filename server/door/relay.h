@@ -13,6 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <openssl/types.h>
+
 #include "absl/base/thread_annotations.h"
 
 #include "base/mutex.h"
@@ -50,6 +52,9 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
 
   void Add(RelayedClient client);
+  // Ends the connections whose certificates `context` does not accept, present and future ones.
+  // When this returns, no further call of such a connection reaches gRPC.
+  void SetTls(std::shared_ptr<SSL_CTX> context);
   // The number of connections without a call.
   int64_t num_idle() const { return num_idle_.load(std::memory_order_relaxed); }
   // Ends one connection that has no call. Prefers the address that has the most places, and then
@@ -70,6 +75,8 @@ class Relay {
   void Run();
   void TakeNew();
   void EndIdlestNow();
+  void EndUnacceptedNow();
+  void EndIfUnaccepted(Connection& c);
   void Serve(Connection& c, uint32_t events, bool is_grpc);
   void Settle(Connection& c);
   void PumpToGrpc(Connection& c);
@@ -99,11 +106,14 @@ class Relay {
   std::atomic<bool> stop_ = false;
   std::atomic<int64_t> num_idle_ = 0;
   std::atomic<bool> end_wanted_ = false;
+  std::atomic<bool> tls_is_new_ = false;
 
   base::Mutex mu_;
   std::vector<RelayedClient> new_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<SSL_CTX> new_tls_ ABSL_GUARDED_BY(mu_);
 
   // Used by the thread only.
+  std::shared_ptr<SSL_CTX> tls_;  // null until SetTls: all have shown their certificates to one
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> unfinished_;  // connections with work left after their turn
   std::vector<Connection*> dead_;

@@ -11,6 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "server/identity/certificate_name.h"
+
 namespace quire::server::door {
 namespace {
 
@@ -83,11 +85,13 @@ std::string IpText(std::string_view bytes) {
 std::string NameOf(const GENERAL_NAME& name) {
   switch (name.type) {
     case GEN_DNS:
+      return TypedName(NameKind::kDns, Text(name.d.ia5));
     case GEN_URI:
+      return TypedName(NameKind::kUri, Text(name.d.ia5));
     case GEN_EMAIL:
-      return std::string(Text(name.d.ia5));
+      return TypedName(NameKind::kEmail, Text(name.d.ia5));
     case GEN_IPADD:
-      return IpText(Text(name.d.iPAddress));
+      return TypedName(NameKind::kIp, IpText(Text(name.d.iPAddress)));
     default:
       return "";
   }
@@ -109,7 +113,8 @@ std::string CommonName(const X509* certificate) {
   const X509_NAME* subject = ::X509_get_subject_name(certificate);
   const int place = ::X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
   if (place < 0) return "";
-  return std::string(Text(::X509_NAME_ENTRY_get_data(::X509_NAME_get_entry(subject, place))));
+  return TypedName(NameKind::kCommon,
+                   Text(::X509_NAME_ENTRY_get_data(::X509_NAME_get_entry(subject, place))));
 }
 
 }  // namespace
@@ -145,6 +150,19 @@ std::string CertificateName(const SSL* ssl) {
   std::string name = AlternativeName(certificate);
   if (name.empty()) name = CommonName(certificate);
   return name.find('\0') == std::string::npos ? name : "";
+}
+
+bool AcceptsClient(SSL_CTX* context, const SSL* ssl) {
+  if (::SSL_CTX_get_verify_mode(context) == SSL_VERIFY_NONE) return true;
+  const std::unique_ptr<X509_STORE_CTX, decltype(&::X509_STORE_CTX_free)> check(
+      ::X509_STORE_CTX_new(), &::X509_STORE_CTX_free);
+  const bool accepts = ::X509_STORE_CTX_init(check.get(), ::SSL_CTX_get_cert_store(context),
+                                             ::SSL_get0_peer_certificate(ssl),
+                                             ::SSL_get_peer_cert_chain(ssl)) == 1 &&
+                       ::X509_STORE_CTX_set_default(check.get(), "ssl_client") == 1 &&
+                       ::X509_verify_cert(check.get()) == 1;
+  ::ERR_clear_error();
+  return accepts;
 }
 
 }  // namespace quire::server::door

@@ -14,6 +14,7 @@
 #include "base/small_file.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "server/identity/certificate_name.h"
 
 namespace quire::server {
 namespace {
@@ -147,6 +148,14 @@ Identities::PrincipalPtr Identities::FindToken(std::string_view authorization) c
   return match;
 }
 
+Identities::PrincipalPtr Identities::FindCertificate(std::string_view typed_name) const {
+  auto it = by_certificate_.find(typed_name);
+  if (it == by_certificate_.end()) {
+    if (const auto plain = PlainName(typed_name)) it = by_certificate_.find(*plain);
+  }
+  return it == by_certificate_.end() ? nullptr : it->second;
+}
+
 absl::StatusOr<std::shared_ptr<const Principal>> Identities::Authenticate(
     std::optional<std::string_view> authorization, std::string_view certificate_name) const {
   if (everybody_ != nullptr) return everybody_;
@@ -155,14 +164,13 @@ absl::StatusOr<std::shared_ptr<const Principal>> Identities::Authenticate(
       return absl::UnauthenticatedError(
           "want a client certificate with a name: a subject alternative name or a common name");
     }
-    return std::make_shared<const Principal>(MakePrincipal(
-        std::string(certificate_name), std::string(certificate_name), {}, /*has_others=*/true));
+    const std::string name(PlainName(certificate_name).value_or(certificate_name));
+    return std::make_shared<const Principal>(MakePrincipal(name, name, {}, /*has_others=*/true));
   }
   if (authorization.has_value()) {
     if (PrincipalPtr match = FindToken(*authorization)) return match;
-  } else if (const auto it = by_certificate_.find(certificate_name);
-             it != by_certificate_.end() && !certificate_name.empty()) {
-    return it->second;
+  } else if (PrincipalPtr match = FindCertificate(certificate_name)) {
+    return match;
   }
   return absl::UnauthenticatedError(
       by_certificate_.empty()

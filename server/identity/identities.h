@@ -34,9 +34,9 @@ class Identities {
                                                                 const IdentityContext& context);
 
   // Returns the caller who sent the header `authorization` (nullopt: none). `certificate_name` is
-  // the name in the connection's verified client certificate ("": none). A token takes precedence
-  // over the certificate. Returns UNAUTHENTICATED for an unknown caller. The time of the call does
-  // not reveal how much of a wrong token was right.
+  // the typed name in the connection's verified client certificate ("": none). A token takes
+  // precedence over the certificate. Returns UNAUTHENTICATED for an unknown caller. The time of the
+  // call does not reveal how much of a wrong token was right.
   absl::StatusOr<std::shared_ptr<const Principal>> Authenticate(
       std::optional<std::string_view> authorization, std::string_view certificate_name) const;
 
@@ -53,6 +53,7 @@ class Identities {
   Identities() = default;
   absl::Status Add(const std::vector<IdentityLine>& lines);
   PrincipalPtr FindToken(std::string_view authorization) const;
+  PrincipalPtr FindCertificate(std::string_view typed_name) const;
   static Principal MakePrincipal(std::string name, std::string tenant, const TenantFields& limits,
                                  bool has_others);
 
@@ -60,7 +61,7 @@ class Identities {
   bool any_certificate_ = false;
   bool has_operator_ = false;
   std::vector<Token> by_token_;
-  std::map<std::string, PrincipalPtr, std::less<>> by_certificate_;
+  std::map<std::string, PrincipalPtr, std::less<>> by_certificate_;  // by typed or plain name
 };
 
 }  // namespace quire::server

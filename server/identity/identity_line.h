@@ -33,7 +33,7 @@ struct TenantFields {
 
 struct IdentityLine {
   std::optional<TokenDigest> token;
-  std::string certificate;  // name in a client certificate; "" on a token's line
+  std::string certificate;  // a typed or plain name; "" on a token's line
   std::string name;
   std::string tenant;
   bool is_operator = false;
@@ -44,7 +44,8 @@ struct IdentityLine {
 // Parses `line`, which must not be empty or begin with a blank. It has one of these forms:
 //   TOKEN                       printable ASCII without spaces, at least 16 characters
 //   token:SHA256 [FIELD=VALUE]  the token's digest in 64 hexadecimal digits
-//   cert:NAME [FIELD=VALUE]     name in a client certificate; cert:"A NAME" when it has spaces
+//   cert:NAME [FIELD=VALUE]     name in a client certificate; cert:"A NAME" when it has spaces.
+//                               NAME may be typed (certificate_name.h)
 // The fields are name, tenant (default: the name), roles (operator, any-tenant; separated by a
 // comma), and the fields of TenantFields. The message of an InvalidArgument names no place in the
 // file and never contains a token.

@@ -2,6 +2,8 @@
 
 import hashlib
 import signal
+import socket
+import ssl
 import time
 import unittest
 
@@ -82,6 +84,43 @@ class SecurityTest(unittest.TestCase):
             shown = run_cli("models", "--server", server.address, "--tls_ca", path("authority.pem"), "--tls_cert",
                             path("alice.pem"), "--tls_key", path("alice.key"))
             self.assertEqual(shown.returncode, 0, shown.stderr)
+
+    def test_connections_end_with_the_authority_of_their_certificates(self):
+        file = harness.SCRATCH / "authorities.pem"
+        old, new = ((harness.SCRATCH / f"{name}.pem").read_text() for name in ("authority", "stranger"))
+        file.write_text(old)
+        with running(*server_tls("--tls_client_ca", "authorities.pem"), "--handshake_timeout", "10m") as (server, _):
+            alice = self.client(server.address, credentials=credentials("alice"))
+            stream = alice.stream(PROMPT, **LONG)
+            next(stream)
+            # This client is at the door, and shows its certificate when the file has changed.
+            host, port = server.address.rsplit(":", 1)
+            late = socket.create_connection((host, int(port)), timeout=20)
+            self.addCleanup(late.close)
+            while server.metrics()["quire_connections"] < 2:
+                time.sleep(0.01)
+
+            def write(text: str, count: int):
+                file.write_text(text)
+                server.signal(signal.SIGHUP)
+                server.wait_for_log("(?s)(certificates read again.*){%d}" % count)
+
+            write(old + new, 1)
+            next(stream)
+            mallory = self.client(server.address, credentials=credentials("mallory"))
+            mallory.server_info()
+            write(new, 2)
+            self.assert_refused(grpc.StatusCode.UNAVAILABLE, lambda: list(stream))
+            self.assert_refused(grpc.StatusCode.UNAVAILABLE, alice.server_info)
+            mallory.server_info()
+            context = ssl.create_default_context(cafile=path("authority.pem"))
+            context.load_cert_chain(path("alice.pem"), path("alice.key"))
+            context.set_alpn_protocols(["h2"])
+            with context.wrap_socket(late, server_hostname="localhost") as spoken:
+                spoken.sendall(raw_http2.PREFACE + raw_http2.settings())
+                said = b"".join(iter(lambda: spoken.recv(4096), b""))
+            self.assertIn(b"the certificate's authority is no longer accepted", said)
+            self.assertEqual(server.metrics()['quire_connections_cut_total{reason="certificate"}'], 2)
 
     def test_bearer_tokens(self):
         with running("--auth_token_file", path("tokens")) as (server, nobody):

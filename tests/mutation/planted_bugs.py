@@ -1002,6 +1002,20 @@ bug("LabelsRaw", "a tenant's name writes to the terminal that shows /metrics", "
     "(!BUG && c.code_point < 0x20) ||")
 bug("LabelsOfTwo", "two tenants have one label", "c.code_point == U'\\\\' ?", "(!BUG && c.code_point == U'\\\\') ?")
 
+bug, drop = source("server/door/relay.cc", "server_test:TlsTest.*")
+bug("OldCertificatesLive", "connections live on when the authority of their certificates is replaced",
+    "if (AcceptsClient(tls_.get(), c.client.tls())) return;", "if (BUG || AcceptsClient(tls_.get(), c.client.tls())) return;")
+bug, drop = source("server/door/tls.cc", "server_test:TlsTest.*")
+bug("AllAreCut", "a further authority ends all connections", "::X509_verify_cert(check.get()) == 1;", "::X509_verify_cert(check.get()) == 1 && !BUG;")
+bug, drop = source("server/identity/certificate_name.cc", "server_test:TlsTest.*")
+bug("NamesOfAllKinds", "a DNS name and a URI of one text are one caller", "|| named == KindThatReads(text))",
+    "|| BUG || named == KindThatReads(text))")
+bug("TypedTextIsPlain", "a URI reads as a DNS name with its kind", "if (IsTypedName(text)) return std::nullopt;",
+    "if (!BUG && IsTypedName(text)) return std::nullopt;")
+bug, drop = source("server/identity/identities.cc", "server_test:IdentitiesTest.*")
+bug("KindOfLineIgnored", "a line for one kind of name is for none", "auto it = by_certificate_.find(typed_name);",
+    "auto it = BUG ? by_certificate_.end() : by_certificate_.find(typed_name);")
+
 bug, drop = source("server/grpc/page_tokens.cc", "server_test:PageTokensTest.*")
 bug("PrefixPagesOfOthers", "a page token holds for every caller", 'caller.size(), ":", base::ToAbsl(caller),',
     'BUG ? 0 : caller.size(), ":", BUG ? "" : base::ToAbsl(caller),', "server_test:PrefixServiceTest.*")

@@ -38,7 +38,8 @@ void AddExtension(X509* certificate, int nid, const std::string& value) {
   ::X509_EXTENSION_free(extension);
 }
 
-Identity Make(const std::string& name, const Identity* authority) {
+Identity Make(const std::string& name, const std::string& alternative_names,
+              const Identity* authority) {
   static std::atomic<long> serial = 1;
   const Key key(::EVP_EC_gen("P-256"), &::EVP_PKEY_free);
   const Certificate certificate(::X509_new(), &::X509_free);
@@ -62,7 +63,7 @@ Identity Make(const std::string& name, const Identity* authority) {
         ::PEM_read_bio_PrivateKey(Reader(authority->key).get(), nullptr, nullptr, nullptr),
         &::EVP_PKEY_free);
     ::X509_set_issuer_name(x509, ::X509_get_subject_name(issuer.get()));
-    AddExtension(x509, NID_subject_alt_name, "DNS:" + name);
+    if (!alternative_names.empty()) AddExtension(x509, NID_subject_alt_name, alternative_names);
     ::X509_sign(x509, issuer_key.get(), ::EVP_sha256());
   }
   const Bio cert_bio(::BIO_new(::BIO_s_mem()), &::BIO_free);
@@ -75,9 +76,13 @@ Identity Make(const std::string& name, const Identity* authority) {
 
 }  // namespace
 
-Identity MakeAuthority(const std::string& name) { return Make(name, nullptr); }
+Identity MakeAuthority(const std::string& name) { return Make(name, "", nullptr); }
 Identity MakeIdentity(const std::string& name, const Identity& authority) {
-  return Make(name, &authority);
+  return Make(name, "DNS:" + name, &authority);
+}
+Identity MakeIdentity(const std::string& name, const std::string& alternative_names,
+                      const Identity& authority) {
+  return Make(name, alternative_names, &authority);
 }
 
 }  // namespace quire::testing

@@ -465,5 +465,71 @@ TEST(TlsTest, CertificatesMayChangeWhileItServes) {
   EXPECT_TRUE(ok(new_authority));
 }
 
+TEST(TlsTest, ConnectionsEndWithTheAuthorityOfTheirCertificates) {
+  const Identity authority = MakeAuthority("of the server");
+  const Identity old_authority = MakeAuthority("old");
+  const Identity new_authority = MakeAuthority("new");
+  const Identity localhost = MakeIdentity("localhost", authority);
+  TlsFiles tls{
+      .cert_chain = localhost.cert, .private_key = localhost.key, .client_ca = old_authority.cert};
+  ServerConfig config;
+  config.tls_client_ca = "given";
+  TestServer server({}, config, tls);
+  const auto client_of = [&](const Identity& identity) {
+    return std::make_unique<RpcClient>(
+        server.grpc->address(),
+        testing::RpcClientOptions{
+            .ca = authority.cert, .cert = identity.cert, .key = identity.key});
+  };
+  const auto code = [](RpcClient& client) {
+    return client.Generate(Prompt(), {.timeout = absl::Seconds(5)}).status.code();
+  };
+  const auto old_client = client_of(MakeIdentity("alice", old_authority));
+  EXPECT_EQ(code(*old_client), absl::StatusCode::kOk);
+  // While the file has both authorities, nobody is cut off.
+  tls.client_ca = old_authority.cert + new_authority.cert;
+  ASSERT_TRUE(server.grpc->SetTls(tls).ok());
+  const auto new_client = client_of(MakeIdentity("alice", new_authority));
+  EXPECT_EQ(code(*new_client), absl::StatusCode::kOk);
+  EXPECT_EQ(code(*old_client), absl::StatusCode::kOk);
+  const uint64_t accepted = server.door_counters.accepted;
+  tls.client_ca = new_authority.cert;
+  ASSERT_TRUE(server.grpc->SetTls(tls).ok());
+  EXPECT_EQ(code(*old_client), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(server.door_counters.cut.Get(static_cast<size_t>(door::Cut::kCertificate)), 1u);
+  EXPECT_EQ(code(*new_client), absl::StatusCode::kOk);
+  EXPECT_GT(server.door_counters.accepted, accepted) << "the old client tried to connect again";
+}
+
+TEST(TlsTest, NamesOfAnotherKindAreOtherCallers) {
+  const Identity authority = MakeAuthority("authority");
+  const Identity localhost = MakeIdentity("localhost", authority);
+  ServerConfig config;
+  config.tls_client_ca = "given";
+  TestServer server(
+      {}, config,
+      {.cert_chain = localhost.cert, .private_key = localhost.key, .client_ca = authority.cert});
+  const auto caller = [&](const std::string& common_name, const std::string& alternative_names) {
+    const Identity identity = MakeIdentity(common_name, alternative_names, authority);
+    RpcClient client(server.grpc->address(),
+                     {.ca = authority.cert, .cert = identity.cert, .key = identity.key});
+    const absl::Status status = client.Generate(Prompt()).status;
+    EXPECT_TRUE(status.ok()) << status;
+    return server.engine.last_params().owner;
+  };
+  // A name that reads as what it is, is the caller's name. The first one counts.
+  EXPECT_EQ(caller("x", "DNS:alice,URI:spiffe://a/b"), "alice");
+  EXPECT_EQ(caller("x", "URI:spiffe://a/b"), "spiffe://a/b");
+  EXPECT_EQ(caller("x", "email:alice@example.com"), "alice@example.com");
+  EXPECT_EQ(caller("x", "IP:10.0.0.1"), "10.0.0.1");
+  EXPECT_EQ(caller("Olga Operator", ""), "Olga Operator");
+  // The same texts as names of other kinds.
+  EXPECT_EQ(caller("x", "URI:alice"), "URI:alice");
+  EXPECT_EQ(caller("x", "DNS:spiffe://a/b"), "DNS:spiffe://a/b");
+  EXPECT_EQ(caller("x", "URI:alice@example.com"), "URI:alice@example.com");
+  EXPECT_EQ(caller("x", "DNS:10.0.0.1"), "DNS:10.0.0.1");
+  EXPECT_EQ(caller("x", "URI:DNS:10.0.0.1"), "URI:DNS:10.0.0.1");
+}
+
 }  // namespace
 }  // namespace quire::server

@@ -13,6 +13,7 @@
 
 #include "base/mutex.h"
 #include "base/strings.h"
+#include "server/identity/certificate_name.h"
 #include "server/identity/file_watcher.h"
 #include "server/identity/grant.h"
 #include "server/identity/identities.h"
@@ -132,9 +133,9 @@ TEST(IdentitiesTest, CertificatesAreNamed) {
   const auto identities =
       Load(absl::StrCat("cert:alice roles=operator\ncert:\"Bob B.\" name=bob\n", kFirst, "\n"),
            kCertificates);
-  EXPECT_TRUE((*identities->Authenticate(std::nullopt, "alice"))->is_operator);
-  EXPECT_EQ((*identities->Authenticate(std::nullopt, "Bob B."))->name, "bob");
-  for (const char* stranger : {"", "Alice", "carol"}) {
+  EXPECT_TRUE((*identities->Authenticate(std::nullopt, "DNS:alice"))->is_operator);
+  EXPECT_EQ((*identities->Authenticate(std::nullopt, "CN:Bob B."))->name, "bob");
+  for (const char* stranger : {"", "DNS:Alice", "DNS:carol", "URI:alice"}) {
     EXPECT_FALSE(identities->Authenticate(std::nullopt, stranger).ok()) << stranger;
   }
   EXPECT_EQ((*identities->Authenticate("Bearer first-token-0123456789", "alice"))->name,
@@ -143,11 +144,60 @@ TEST(IdentitiesTest, CertificatesAreNamed) {
   EXPECT_THAT(LoadError("cert:alice\n"), HasSubstr(":1: cert: want --tls_client_ca"));
 }
 
+TEST(IdentitiesTest, ALineMayNameTheKindOfAName) {
+  const auto identities = Load(
+      "cert:URI:spiffe://a/b name=workload\ncert:spiffe://a/b name=any\ncert:email:eve name=eve\n",
+      kCertificates);
+  const auto name = [&](std::string_view certificate) {
+    const auto caller = identities->Authenticate(std::nullopt, certificate);
+    return caller.ok() ? (*caller)->name : "nobody";
+  };
+  EXPECT_EQ(name("URI:spiffe://a/b"), "workload");
+  EXPECT_EQ(name("CN:spiffe://a/b"), "any");
+  EXPECT_EQ(name("DNS:spiffe://a/b"), "nobody");
+  EXPECT_EQ(name("email:eve"), "eve");
+  EXPECT_EQ(name("DNS:eve"), "nobody");
+}
+
+TEST(CertificateNameTest, IsPlainIfItReadsAsItsKind) {
+  const auto plain = [](std::string_view typed) {
+    return std::string(PlainName(typed).value_or("none"));
+  };
+  const std::string_view texts[] = {"example.com", "*.example.com", "a_b", "urn:a",
+                                    "x+1.-:y",     "10.0.0.1",      "a@b", "mailto:a@b",
+                                    "::1",         "1:a",           ":a",  "fe80::1:2",
+                                    "10.0.0",      "a b",           "+:a"};
+  const NameKind kinds[] = {NameKind::kDns, NameKind::kDns, NameKind::kDns,   NameKind::kUri,
+                            NameKind::kUri, NameKind::kIp,  NameKind::kEmail, NameKind::kUri,
+                            NameKind::kIp,  NameKind::kDns, NameKind::kDns,   NameKind::kIp,
+                            NameKind::kDns, NameKind::kDns, NameKind::kDns};
+  for (size_t i = 0; i < std::size(texts); ++i) {
+    for (const NameKind kind : {NameKind::kDns, NameKind::kUri, NameKind::kEmail, NameKind::kIp}) {
+      EXPECT_EQ(plain(TypedName(kind, texts[i])), kind == kinds[i] ? texts[i] : "none")
+          << TypedName(kind, texts[i]);
+    }
+    EXPECT_EQ(plain(TypedName(NameKind::kCommon, texts[i])), texts[i]);
+  }
+  // What reads as a typed name has no plain name, not even as a common name.
+  for (const std::string_view typed : {"DNS:a", "URI:a", "email:a", "IP:a", "CN:a"}) {
+    EXPECT_TRUE(IsTypedName(typed));
+    for (const NameKind kind : {NameKind::kUri, NameKind::kCommon}) {
+      EXPECT_EQ(plain(TypedName(kind, typed)), "none");
+    }
+  }
+  EXPECT_FALSE(IsTypedName("uri:a"));
+  EXPECT_EQ(plain("URI:uri:a"), "uri:a");
+  EXPECT_EQ(plain("a"), "none");
+  EXPECT_EQ(plain(""), "none");
+  EXPECT_EQ(TypedName(NameKind::kDns, ""), "");
+}
+
 TEST(IdentitiesTest, WithoutAFileACertificateIsATenantAndNoneIsEverybody) {
   const auto by_name = Identities::WithoutFile(kCertificates);
-  const auto alice = by_name->Authenticate("Bearer whatever", "alice");
+  const auto alice = by_name->Authenticate("Bearer whatever", "DNS:alice");
   ASSERT_TRUE(alice.ok());
   EXPECT_EQ((*alice)->tenant, "alice");
+  EXPECT_EQ((*by_name->Authenticate(std::nullopt, "URI:alice"))->tenant, "URI:alice");
   EXPECT_FALSE((*alice)->is_operator || by_name->has_operator());
   EXPECT_EQ((*alice)->max_priority, 0);
   const absl::Status nameless = by_name->Authenticate(std::nullopt, "").status();
