@@ -843,6 +843,19 @@ bug, drop = source("kernels/sampling/penalties.cc", "sampling_test")
 bug("p01", "presence and frequency count the prompt", "if (i >= prompt_len)", "if (BUG || i >= prompt_len)")
 
 
+# --- Chat templates.
+
+bug, drop = source("text/jinja/budget.h", "jinja_test:JinjaLimitsTest.*")
+bug("MemoryUnbounded", "a template takes any memory", "return held + bytes <= limits_.max_memory_bytes ||",
+    "return BUG || held + bytes <= limits_.max_memory_bytes ||")
+bug("ListsAreTakenFirst", "a list is made before it is counted", "return CanHold(count * bytes_each) && Spend(count);",
+    "return (BUG || CanHold(count * bytes_each)) && Spend(count);")
+bug("TextsAreTakenFirst", "a text is made before it is counted", "return CanHold(bytes) && Spend(", "return (BUG || CanHold(bytes)) && Spend(")
+bug("RendersForNobody", "a template is rendered on after the deadline", "if (base::Interrupted(steps))", "if (!BUG && base::Interrupted(steps))")
+bug, drop = source("text/jinja/value.cc", "jinja_test:JinjaLimitsTest.*")
+bug("TextsWeighNothing", "texts do not count as memory", "  ValueMemory::Add(static_cast<int64_t>(sizeof(Text) + bytes.capacity()));",
+    "  ValueMemory::Add(BUG ? 0 : static_cast<int64_t>(sizeof(Text) + bytes.capacity()));")
+
 # --- Tokens to deltas.
 
 bug, drop = source("engine/output/sample_output.cc", "output_test")

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 
 #include "base/interrupt.h"
+#include "text/jinja/value_memory.h"
 
 namespace quire::jinja {
 
@@ -21,6 +22,8 @@ struct Limits {
   // a thread with a stack of 2 MiB or more.
   int64_t max_stack_bytes = 1 << 20;
   int32_t max_value_depth = 200;  // nesting of lists and dicts
+  // Bytes that all values hold at once. One filter may take as much again while it works.
+  int64_t max_memory_bytes = 128 << 20;
 };
 
 // Counts the steps that remain. Once the budget is exhausted, every further Spend() fails. So a
@@ -30,19 +33,26 @@ class Budget {
   static constexpr int64_t kBytesPerStep = 16;
 
   explicit Budget(const Limits& limits)
-      : limits_(limits), stack_base_(StackPosition()), steps_left_(limits.max_steps) {}
+      : limits_(limits),
+        stack_base_(StackPosition()),
+        memory_base_(ValueMemory::OfThread()),
+        steps_left_(limits.max_steps) {}
 
   bool Spend(int64_t steps) {
     if (exhausted()) return false;
     steps_left_ -= steps;
     if (steps_left_ < 0) Fail("the template takes too many steps");
     if (base::Interrupted(steps)) Fail("nobody waits for it any more");
-    return !exhausted();
+    return CanHold(0) && !exhausted();
+  }
+  // Spends the cost of a list that is about to get `count` values of `bytes_each`.
+  bool SpendValues(int64_t count, int64_t bytes_each) {
+    return CanHold(count * bytes_each) && Spend(count);
   }
   // Spends the cost of a string that is about to be created.
   bool SpendBytes(int64_t bytes) {
     if (bytes > limits_.max_output_bytes) return Fail("the template makes too long a text");
-    return Spend(1 + bytes / kBytesPerStep);
+    return CanHold(bytes) && Spend(1 + bytes / kBytesPerStep);
   }
   // Spends the cost of appending to a growing text.
   bool SpendAppend(size_t have, size_t more) {
@@ -73,6 +83,12 @@ class Budget {
   const Limits& limits() const { return limits_; }
 
  private:
+  // Returns true if there is room for `bytes` more.
+  bool CanHold(int64_t bytes) {
+    const int64_t held = ValueMemory::OfThread() - memory_base_;
+    return held + bytes <= limits_.max_memory_bytes || Fail("the template takes too much memory");
+  }
+
   bool Fail(const char* why) {
     if (failure_ == nullptr) failure_ = why;
     return false;
@@ -84,6 +100,7 @@ class Budget {
 
   const Limits limits_;
   const int64_t stack_base_;
+  const int64_t memory_base_;  // what the thread held before
   int64_t steps_left_;
   int32_t depth_ = 0;
   const char* failure_ = nullptr;

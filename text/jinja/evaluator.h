@@ -23,6 +23,7 @@ namespace quire::jinja {
 struct Scope {
   std::shared_ptr<Scope> outer;
   absl::flat_hash_map<std::string, Value> names;
+  [[no_unique_address]] Counted<96> counted = {};
 };
 
 // The state of the variable `loop` inside {% for %}.
@@ -31,6 +32,7 @@ struct LoopState {
   int64_t index0 = 0;
   int32_t depth = 1;
   std::optional<std::vector<Value>> last_changed;
+  [[no_unique_address]] Counted<96> counted = {};
 };
 
 // A macro, or the body of a {% call %}: the code, and the scope in which it was defined. The
@@ -38,6 +40,7 @@ struct LoopState {
 struct MacroObject {
   const MacroNode* node;
   std::shared_ptr<Scope> closure;
+  [[no_unique_address]] Counted<32> counted = {};
 };
 
 // The state of a cycler() or joiner(). The Evaluator owns it.
@@ -45,6 +48,7 @@ struct CycleState {
   bool is_joiner = false;
   std::vector<Value> items;  // of a joiner: only the separator
   size_t at = 0;
+  [[no_unique_address]] Counted<48> counted = {};
 };
 
 // Renders one template once. Not thread-safe.

@@ -171,8 +171,9 @@ absl::StatusOr<Value> Repeat(const Value& value, int64_t times, Budget& budget) 
   int64_t count = 0;
   if (__builtin_mul_overflow(static_cast<int64_t>(value.items().size()), times, &count))
     return Overflow();
-  if (!budget.Spend(count)) return budget.status();
+  if (!budget.SpendValues(count, sizeof(Value))) return budget.status();
   std::vector<Value> items;
+  items.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; count > 0 && i < times; ++i) {
     items.insert(items.end(), value.items().begin(), value.items().end());
   }
@@ -256,9 +257,11 @@ absl::StatusOr<Value> Arithmetic(BinaryOp op, const Value& left, const Value& ri
   if (op == BinaryOp::kAdd) {
     if (left.is_string() && right.is_string()) return AddTexts(left, right, budget);
     if (IsListOrTuple(left) && right.is_sequence(left.sequence().type)) {
-      std::vector<Value> items = left.items();
-      if (!budget.Spend(static_cast<int64_t>(items.size() + right.items().size())))
-        return budget.status();
+      const size_t count = left.items().size() + right.items().size();
+      if (!budget.SpendValues(static_cast<int64_t>(count), sizeof(Value))) return budget.status();
+      std::vector<Value> items;
+      items.reserve(count);
+      items.insert(items.end(), left.items().begin(), left.items().end());
       items.insert(items.end(), right.items().begin(), right.items().end());
       return Value::List(std::move(items), left.sequence().type);
     }

@@ -58,7 +58,8 @@ absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value
     at.push_back(i);
     if (__builtin_add_overflow(i, stride, &i)) break;
   }
-  if (!budget.Spend(static_cast<int64_t>(at.size()))) return budget.status();
+  const int64_t bytes_each = object.is_string() ? 0 : int64_t{sizeof(Value)};
+  if (!budget.SpendValues(std::ssize(at), bytes_each)) return budget.status();
   if (object.is_string()) {
     const std::vector<size_t> offsets = CodePointOffsets(object.str());
     std::string out;

@@ -124,7 +124,11 @@ std::vector<std::string_view> SplitBy(std::string_view text, std::string_view by
   return parts;
 }
 
-Value ToList(const Value& self, const std::vector<std::string_view>& parts, SequenceType type) {
+absl::StatusOr<Value> ToList(Evaluator& evaluator, const Value& self,
+                             const std::vector<std::string_view>& parts, SequenceType type) {
+  if (!evaluator.budget().SpendValues(std::ssize(parts), kTextValueBytes)) {
+    return evaluator.budget().status();
+  }
   std::vector<Value> items;
   items.reserve(parts.size());
   for (const std::string_view part : parts) items.push_back(Like(self, std::string(part)));
@@ -140,11 +144,11 @@ absl::StatusOr<Value> Split(Evaluator& evaluator, const Value& self,
   if (!evaluator.budget().Spend(static_cast<int64_t>(self.str().size())))
     return evaluator.budget().status();
   if (!bound[0] || bound[0]->is_none()) {
-    return ToList(self, SplitSpace(self.str(), max, kFromRight), SequenceType::kList);
+    return ToList(evaluator, self, SplitSpace(self.str(), max, kFromRight), SequenceType::kList);
   }
   ASSIGN_OR_RETURN(const std::string by, StringArgument("split", bound[0], ""));
   if (by.empty()) return absl::InvalidArgumentError("empty separator");
-  return ToList(self, SplitBy(self.str(), by, max, kFromRight), SequenceType::kList);
+  return ToList(evaluator, self, SplitBy(self.str(), by, max, kFromRight), SequenceType::kList);
 }
 
 absl::StatusOr<Value> SplitLinesMethod(Evaluator& evaluator, const Value& self,
@@ -153,7 +157,8 @@ absl::StatusOr<Value> SplitLinesMethod(Evaluator& evaluator, const Value& self,
   RETURN_IF_ERROR(Pay(evaluator, self));
   if (!evaluator.budget().Spend(static_cast<int64_t>(self.str().size())))
     return evaluator.budget().status();
-  return ToList(self, SplitLines(self.str(), bound[0] && bound[0]->Truthy()), SequenceType::kList);
+  return ToList(evaluator, self, SplitLines(self.str(), bound[0] && bound[0]->Truthy()),
+                SequenceType::kList);
 }
 
 template <bool kFromRight>
@@ -166,12 +171,13 @@ absl::StatusOr<Value> Partition(Evaluator& evaluator, const Value& self,
   const std::string_view text = self.str();
   const size_t at = kFromRight ? text.rfind(by) : text.find(by);
   if (at == kNone) {
-    return ToList(self,
+    return ToList(evaluator, self,
                   kFromRight ? std::vector<std::string_view>{"", "", text}
                              : std::vector<std::string_view>{text, "", ""},
                   SequenceType::kTuple);
   }
-  return ToList(self, {text.substr(0, at), by, text.substr(at + by.size())}, SequenceType::kTuple);
+  return ToList(evaluator, self, {text.substr(0, at), by, text.substr(at + by.size())},
+                SequenceType::kTuple);
 }
 
 // Returns the part of the text between the code points `start` and `end`. Both have the same

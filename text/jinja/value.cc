@@ -12,16 +12,19 @@
 
 namespace quire::jinja {
 
+Text::Text(std::string given, bool is_markup)
+    : bytes(std::move(given)), length(CountCodePoints(bytes)), markup(is_markup) {
+  ValueMemory::Add(static_cast<int64_t>(sizeof(Text) + bytes.capacity()));
+}
+
+Text::~Text() { ValueMemory::Add(-static_cast<int64_t>(sizeof(Text) + bytes.capacity())); }
+
 Value Value::String(std::string bytes, bool markup) {
-  auto text = std::make_shared<Text>();
-  text->length = CountCodePoints(bytes);
-  text->bytes = std::move(bytes);
-  text->markup = markup;
-  return Value(Data(std::shared_ptr<const Text>(std::move(text))));
+  return Value(Data(std::make_shared<const Text>(std::move(bytes), markup)));
 }
 
 Value Value::MakeUndefined(std::string why) {
-  return Value(Data(Undefined{std::make_shared<const std::string>(std::move(why))}));
+  return Value(Data(Undefined{std::make_shared<const Undefined::Reason>(std::move(why))}));
 }
 
 Value Value::List(std::vector<Value> items, SequenceType type) {
@@ -140,7 +143,7 @@ bool Dict::Set(const Value& key, Value value, Budget& budget) {
   if (inserted) {
     entries_.emplace_back(key, std::move(value));
   } else {
-    entries_[it->second].second = std::move(value);
+    entries_[it->second.index].second = std::move(value);
   }
   return true;
 }
@@ -149,12 +152,12 @@ const Value* Dict::Find(const Value& key, Budget& budget) const {
   std::string hash;
   if (!HashKey(key, budget, &hash)) return nullptr;
   const auto it = index_.find(hash);
-  return it == index_.end() ? nullptr : &entries_[it->second].second;
+  return it == index_.end() ? nullptr : &entries_[it->second.index].second;
 }
 
 const Value* Dict::Find(std::string_view key) const {
   const auto it = index_.find(TextKey(key));
-  return it == index_.end() ? nullptr : &entries_[it->second].second;
+  return it == index_.end() ? nullptr : &entries_[it->second.index].second;
 }
 
 void Dict::SetText(std::string_view key, Value value) {
@@ -163,7 +166,7 @@ void Dict::SetText(std::string_view key, Value value) {
   if (inserted) {
     entries_.emplace_back(Value::String(std::string(key)), std::move(value));
   } else {
-    entries_[it->second].second = std::move(value);
+    entries_[it->second.index].second = std::move(value);
   }
 }
 
@@ -173,16 +176,17 @@ absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Budget& budget) {
     const Sequence& sequence = value.sequence();
     const int64_t begin = sequence.type == SequenceType::kGenerator ? sequence.consumed : 0;
     sequence.consumed = static_cast<int64_t>(sequence.items.size());
-    if (budget.Spend(sequence.consumed - begin)) {
+    if (budget.SpendValues(sequence.consumed - begin, sizeof(Value))) {
       items.assign(sequence.items.begin() + begin, sequence.items.end());
     }
   } else if (value.is_dict()) {
-    if (budget.Spend(static_cast<int64_t>(value.dict().entries().size()))) {
+    const auto count = static_cast<int64_t>(value.dict().entries().size());
+    if (budget.SpendValues(count, sizeof(Value))) {
       for (const auto& [key, unused] : value.dict().entries()) items.push_back(key);
     }
   } else if (value.is_string()) {
     const std::string_view bytes = value.str();
-    if (budget.Spend(2 * value.text().length)) {
+    if (budget.SpendValues(2 * value.text().length, kTextValueBytes / 2)) {
       for (size_t at = 0; at < bytes.size();) {
         const size_t size = CodePointSize(bytes, at);
         items.push_back(Value::String(std::string(bytes.substr(at, size)), value.text().markup));

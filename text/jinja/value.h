@@ -25,16 +25,25 @@ class Value;
 // Immutable UTF-8 text. Lengths and indexes are in code points. A byte that is not part of valid
 // UTF-8 counts as one code point.
 struct Text {
-  std::string bytes;
-  int64_t length = 0;   // in code points
-  bool markup = false;  // made by |safe or |escape; text that is appended to it is escaped
+  Text(std::string given, bool is_markup);
+  ~Text();
+  Text(const Text&) = delete;
+  Text& operator=(const Text&) = delete;
+
+  const std::string bytes;
+  const int64_t length;  // in code points
+  const bool markup;     // made by |safe or |escape; text that is appended to it is escaped
 
   bool ascii() const { return length == static_cast<int64_t>(bytes.size()); }
 };
 
 // The value of a missing name or member. It prints as nothing; most other uses fail.
 struct Undefined {
-  std::shared_ptr<const std::string> why;
+  struct Reason {
+    std::string text;
+    [[no_unique_address]] Counted<128> counted = {};
+  };
+  std::shared_ptr<const Reason> why;
 };
 
 struct None {};
@@ -56,6 +65,7 @@ struct Sequence {
   std::vector<Value> items;
   int32_t depth = 1;
   bool is_group = false;  // a tuple made by groupby, which has .grouper and .list
+  [[no_unique_address]] Counted<80> counted = {};
   // The number of items already taken from a generator. The count needs no lock, because a value
   // belongs to one rendering, and thus to one thread.
   mutable int64_t consumed = 0;
@@ -77,8 +87,13 @@ class Dict {
   int32_t depth() const { return depth_; }
 
  private:
+  struct Place {
+    size_t index;  // in entries_
+    [[no_unique_address]] Counted<96> counted = {};
+  };
+
   std::vector<std::pair<Value, Value>> entries_;
-  absl::flat_hash_map<std::string, size_t> index_;  // by HashKey()
+  absl::flat_hash_map<std::string, Place> index_;  // by HashKey()
   int32_t depth_ = 1;
 };
 
@@ -86,6 +101,7 @@ class Dict {
 // owns it, so that a namespace that holds itself does not leak.
 struct Namespace {
   Dict attributes;
+  [[no_unique_address]] Counted<96> counted = {};
 };
 
 struct LoopState;    // the variable `loop`; in evaluator.h
@@ -147,7 +163,11 @@ class Value {
   const std::vector<Value>& items() const { return sequence().items; }
   const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(data_); }
   Namespace& name_space() const { return *std::get<Namespace*>(data_); }
-  const std::string* undefined_reason() const { return std::get<Undefined>(data_).why.get(); }
+  // Null if no reason is known.
+  const std::string* undefined_reason() const {
+    const auto& why = std::get<Undefined>(data_).why;
+    return why == nullptr ? nullptr : &why->text;
+  }
   template <typename T>
   const T* get() const {
     return std::get_if<T>(&data_);
@@ -172,11 +192,16 @@ class Value {
   }
 
   Data data_;
+  [[no_unique_address]] Counted<sizeof(Data)> counted_;
 };
+
+// What a text in a list takes at least: the value, and its Text.
+inline constexpr int64_t kTextValueBytes = sizeof(Value) + sizeof(Text);
 
 struct BoundMethod {
   Value self;
   std::string name;
+  [[no_unique_address]] Counted<80> counted = {};
 };
 
 // Appends to `out` the hash key of `value`: the bytes by which a Dict finds `value`. Keys that are

@@ -1,5 +1,6 @@
 // Tests the limits on the steps, the text and the stack that a hostile template or context can use.
 
+#include <algorithm>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -7,7 +8,9 @@
 
 #include "nlohmann/json.hpp"
 
+#include "base/interrupt.h"
 #include "text/jinja/template.h"
+#include "text/jinja/value_memory.h"
 
 namespace quire::jinja {
 namespace {
@@ -81,6 +84,94 @@ TEST(JinjaLimitsTest, TextIsBounded) {
               HasSubstr("longer than"));
   EXPECT_THAT(Error("{% set x %}{% for i in range(90) %}{{ 'a' * 20000 }}{% endfor %}{% endset %}"),
               HasSubstr("longer than"));
+}
+
+// What a template holds is counted in bytes of values and texts. Each of these templates stays far
+// below the limit on steps.
+TEST(JinjaLimitsTest, MemoryIsBounded) {
+  const Limits little = {.max_memory_bytes = 1 << 20};
+  const Json context = {{"letters", std::string(30'000, 'a')},
+                        {"lines", std::string(30'000, '\n')}};
+  const std::string forever = "{% for i in range(50000) %}";
+  for (const std::string& source : {
+           std::string("{% set l = [1] * 50000 %}"),
+           std::string(
+               "{% set ns = namespace(l=[1]) %}{% for i in range(17) %}{% set ns.l = ns.l + "
+               "ns.l %}{% endfor %}"),
+           std::string(
+               "{% set ns = namespace(l=(1,)) %}{% for i in range(17) %}{% set ns.l = ns.l * "
+               "2 %}{% endfor %}"),
+           std::string("{% set l = letters.split('a') %}"),
+           std::string("{% set l = lines.splitlines() %}"),
+           std::string("{% set l = letters|list %}"),
+           std::string("{% for c in letters %}{% endfor %}"),
+           std::string("{% set l = range(30000)|map(attribute='x')|list %}"),
+           std::string("{% set l = range(30000)|map('string')|list %}"),
+           std::string("{% set l = range(30000)|batch(1)|list %}"),
+           std::string("{% set l = (letters * 20, letters * 20) %}"),
+           std::string(
+               "{% set l = [1] * 8000 %}{% for a in l %}{% for b in l[1:] %}{% for c in l[2:] "
+               "%}{% for d in l[3:] %}{% for e in l[4:] %}{% for f in l[5:] %}{{ 1 / 0 }}") +
+               Times(6, "{% endfor %}"),
+           "{% set ns = namespace(l=[]) %}" + forever + "{% set x = namespace() %}{% endfor %}",
+           forever + "{% macro f() %}{% endmacro %}{% endfor %}",
+           forever + "{% set x = cycler(1) %}{% endfor %}",
+           std::string("{% set l = dict(range(9000)|batch(2)|list) %}"),
+       }) {
+    EXPECT_THAT(Error(source, little, context), HasSubstr("too much memory")) << source;
+    EXPECT_THAT(Error(source + "{{ 1 / 0 }}", {}, context), HasSubstr("division by zero"))
+        << source;
+  }
+}
+
+TEST(JinjaLimitsTest, MemoryIsBoundedBeforeItIsTaken) {
+  const Limits limits = {.max_memory_bytes = 2 << 20};
+  const Json context = {{"letters", std::string(300'000, 'a')},
+                        {"lines", std::string(300'000, '\n')}};
+  for (const char* source : {"{% set l = [1] * 1000000 %}", "{% set l = letters.split('a') %}",
+                             "{% set l = lines.splitlines() %}", "{% set l = letters|list %}",
+                             "{% set l = letters * 50 %}",
+                             "{% set l = [1] * 40000 %}{% set m = l + l %}{% set n = m + m %}"}) {
+    const int64_t before = ValueMemory::OfThread();
+    int64_t most = 0;
+    const base::Interrupt look([&] {
+      most = std::max(most, ValueMemory::OfThread() - before);
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(
+        Error(std::string(source) + "{% for i in range(40000) %}{% endfor %}", limits, context),
+        HasSubstr("too much memory"))
+        << source;
+    EXPECT_LE(most, limits.max_memory_bytes) << source;
+  }
+}
+
+TEST(JinjaLimitsTest, EndsSoonWhenNobodyWaits) {
+  int num_looks = 0;
+  const base::Interrupt interrupt(
+      [&] { return ++num_looks < 3 ? absl::OkStatus() : absl::DeadlineExceededError("late"); });
+  EXPECT_THAT(Error("{% for i in range(99999) %}{% for j in range(150) %}{% endfor %}{% endfor %}",
+                    Limits()),
+              HasSubstr("nobody waits for it any more"));
+  EXPECT_EQ(num_looks, 3);
+  EXPECT_EQ(interrupt.status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(JinjaLimitsTest, MemoryIsGivenBack) {
+  const int64_t before = ValueMemory::OfThread();
+  const auto parsed = Template::Create(
+      "{% set ns = namespace(s='', l=[1, {'a': 'b'}, nothing]) %}{% macro m(x) %}{{ x }}{% "
+      "endmacro "
+      "%}{% for i in range(300) %}{% set ns.s = 'x' * 1000 %}{% set t = (ns.s + 'y').split('x') "
+      "%}{% set u = {'k': [i] * 1000} %}{{ m(loop.changed(loop)) }}{% endfor %}{{ ns.s|length }}");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const int64_t of_template = ValueMemory::OfThread();
+  EXPECT_GT(of_template, before);
+  const auto text =
+      parsed->Render(Json::object(), absl::UnixEpoch(), {.max_memory_bytes = 1 << 20});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, ::testing::EndsWith("1000"));
+  EXPECT_EQ(ValueMemory::OfThread(), of_template);
 }
 
 TEST(JinjaLimitsTest, RangeIsBoundedAsInTheSandbox) {
