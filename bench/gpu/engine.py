@@ -2,7 +2,7 @@
 """Measures a whole server on a GPU, with random weights of an 8B Llama in bf16 and Q4_K, and checks it.
 
     python3 bench/gpu/engine.py --bin build/cuda/bin --json results.jsonl [--only NAME,...] [--seconds N]
-        [--backend NAME] [--size full|tiny] [--work FOLDER] [--resume]
+        [--backend NAME] [--size full|tiny] [--layers N] [--work FOLDER] [--resume]
 
 --only chooses among these, which run in this order:
   tokens   greedy tokens of the bundled model in f32, on the CPU and on the GPU; where they part, they must be nearly as
@@ -66,6 +66,10 @@ SHAPES = {
 # Numbers of streams; tokens of a prompt, of an answer, of the long prompt, of the prefix of forks.
 LOADS = {"full": {"streams": (1, 16, 64, 256), "prompt": 128, "answer": 256, "long": 8192, "fork": 4096, "forks": 16},
          "tiny": {"streams": (1, 4), "prompt": 16, "answer": 32, "long": 64, "fork": 64, "forks": 4}}
+
+
+def shape(options) -> dict:
+    return SHAPES[options.size] | ({"num_hidden_layers": options.layers} if options.layers else {})
 
 
 def parameters(config: dict) -> int:
@@ -205,7 +209,7 @@ class Speed:
 
     def __init__(self, options, name: str, server: Server):
         self.options, self.name, self.server = options, name, server
-        self.config, self.load = SHAPES[options.size], LOADS[options.size]
+        self.config, self.load = shape(options), LOADS[options.size]
         self.weight_bytes = weight_bytes(self.config, name)
         self.bandwidth, self.flops = ceilings(options.json)
 
@@ -304,8 +308,9 @@ def done_before(options, title: str) -> set:
 
 def measure(options, name: str, write, flags=(), wanted=lambda case: case != ALONE_AND_AMONG_OTHERS):
     """The cases of a model that are wanted, on a server with these flags, which join the name of the model."""
-    model = make_model(options, name, SHAPES[options.size])
-    title = " ".join((name, *flags))
+    layers = (f"{options.layers}-layers",) if options.layers else ()
+    model = make_model(options, "-".join((name, *layers)), shape(options))
+    title = " ".join((name, *layers, *flags))
     subprocess.run(["cat", str(model)], stdout=subprocess.DEVNULL, check=True)  # into the page cache
     done = done_before(options, title)
 
@@ -428,6 +433,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--soak_seconds", type=int, default=100)
     parser.add_argument("--backend", default="cuda")
     parser.add_argument("--size", choices=SHAPES, default="full")
+    parser.add_argument("--layers", type=int, help="of the models whose speed is measured, instead of all")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/gpu-models"))
     parser.add_argument("--libraries", default="", help="folders for LD_LIBRARY_PATH")
     parser.add_argument("--resume", action="store_true", help="leave out the cases of speed that --json has")

@@ -2,6 +2,7 @@
 """Turns the results of bench/gpu/run_all.sh into the tables of the docs.
 
     report.py tables RESULTS.jsonl --out FOLDER         performance.md and gpu-status.md
+    report.py failures RESULTS.jsonl                    what failed or did not run, and why
     report.py predictions PREDICTIONS.jsonl             the output of quire-gpu-bench --predict, as a table
     report.py stale docs/gpu-status.md                  kernels that no GPU has run in their present form; exit status
                                                         1 where the document's table does not show that
@@ -9,7 +10,6 @@
     report.py code                                      a hash of each kernel's code, which a run keeps
 
     One line for RESULTS, of a run whose exit status is STATUS:
-    report.py test NAME STATUS GTEST.json                    of a test
     report.py sanitizer TOOL NAME FILTER STATUS GTEST.json   of a test under compute-sanitizer
     report.py ncu KERNEL CASE STATUS NCU.csv                 of a kernel under Nsight Compute
 
@@ -280,6 +280,30 @@ def performance(lines: list[dict]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+# --- What failed
+
+
+def failures(lines: list[dict]) -> list[str]:
+    """One line for each test, case and phase that failed or did not run: its name and the reason."""
+    said = []
+    for line in last_of(lines, ("test",), "name"):
+        if line["status"] != "passed":
+            said.append(f"{line['name']}: {'; '.join(line['reasons']) or line['status']}")
+    for line in last_of(lines, ("sanitizer",), "tool", "test", "filter"):
+        if line["status"] != "passed":
+            said.append(f"{line['tool']} {line['test']} {line['filter']}: {line['reason']}")
+    for line in last_of(lines, ("engine", "engine_failed"), "model", "case"):
+        if line["type"] == "engine_failed":
+            said.append(f"{line.get('model', 'server')} {line['case']}: {line['reason']}")
+        elif line.get("equal") != line.get("of"):
+            said.append(f"{line['model']} {line['case']}: {line['equal']} of {line['of']} are equal")
+    for line in last_of(lines, ("failed",), "suite", "name"):
+        said.append(f"{line['suite']} {line['name']}: {line['reason']}")
+    for line in last_of(lines, ("phase_skipped",), "phase"):
+        said.append(f"{line['phase']}: {line['reason']}")
+    return said
+
+
 # --- Predictions
 
 
@@ -307,12 +331,13 @@ def main(arguments=None) -> int:
         command.add_argument("status", type=int)
         command.add_argument("path", type=pathlib.Path)
 
-    add("test", "name")
     add("sanitizer", "tool", "name", "filter")
     add("ncu", "kernel", "case")
     command = commands.add_parser("tables")
     command.add_argument("results", type=pathlib.Path)
     command.add_argument("--out", type=pathlib.Path, required=True)
+    command = commands.add_parser("failures")
+    command.add_argument("results", type=pathlib.Path)
     command = commands.add_parser("predictions")
     command.add_argument("results", type=pathlib.Path)
     command = commands.add_parser("stale")
@@ -327,13 +352,13 @@ def main(arguments=None) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "performance.md").write_text(performance(lines))
         (options.out / "gpu-status.md").write_text(ledger.status(lines))
-    elif options.command == "test":
-        print(json.dumps(ledger.test_line(options.name, options.status, options.path)))
     elif options.command == "sanitizer":
         print(json.dumps(ledger.sanitizer_line(options.tool, options.name, options.filter, options.status,
                                                options.path)))
     elif options.command == "ncu":
         print(json.dumps(ncu_line(options.kernel, options.case, options.status, options.path)))
+    elif options.command == "failures":
+        print("\n".join(failures(read_lines(options.results)) or ["nothing failed"]))
     elif options.command == "predictions":
         print(predictions(read_lines(options.results)), end="")
     elif options.command == "code":

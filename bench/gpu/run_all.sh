@@ -10,7 +10,7 @@
 # Without --part all of it runs, in some 40 minutes. Other options:
 #   --phase NAME   only this phase; may be repeated: machine build conformance correctness sanitizer kernels ncu
 #                  peers cutlass engine choices soak
-#   --build DIR    folder of the binaries (build/cuda); one that --bundle made is not built again
+#   --build DIR    folder of the binaries (build/cuda, or the bundle that has this script); one that --bundle made is not built again
 #   --bundle DIR   builds for sm_90a, copies the binaries and their libraries to DIR and DIR.tar.xz, and ends. For a
 #                  machine with a GPU and a glibc no older, on which nothing can be installed. Needs no GPU itself
 #   --check        only starts every binary of --build and lists its tests, and ends. Needs no GPU
@@ -23,7 +23,8 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
 all_phases=(machine build conformance correctness sanitizer kernels ncu peers cutlass engine choices soak)
-phases=() build=build/cuda out=build/gpu-run bundle= check= resume=
+phases=() build=$([ -e commit ] && echo . || echo build/cuda)  # `commit` is in a bundle
+out=build/gpu-run bundle= check= resume=
 models=build/gpu-models  # of the phases engine, choices and soak, 21 GB
 max_bundle_mib=40  # compressed
 usage() { sed -n '2,21p' "$0" | sed 's/^# \{0,1\}//'; exit 2; }
@@ -90,7 +91,7 @@ ncu_cases=(
   "PackedGemmKernel linear linear Q4_K M=1 N=4096 K=14336"
   "PackedBatchGemmKernel linear linear Q4_K M=64 N=4096 K=14336")
 
-die() { echo "run_all.sh: $*" >&2; exit 3; }
+source bench/gpu/common.sh
 # The server and the client need gRPC, without which the last three phases are skipped.
 compile() {
   local server=OFF targets=(quire-gpu-bench quire-random-model cuda_tests)
@@ -109,6 +110,10 @@ if [ -n "$bundle" ]; then
   python3 bench/gpu/cutlass.py build "$build/cutlass" || echo "run_all.sh: the bundle has no programs of CUTLASS"
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/tests" "$bundle/lib/quire"
+  # What quarter_hour.sh reads, under the names of the repository.
+  for path in bench/gpu models/quire-stories tests/engine/model/testdata/bundled_goldens.json; do
+    mkdir -p "$bundle/$(dirname "$path")" && cp -r "$path" "$bundle/$path" || die "no $path"
+  done
   cp "$build"/bin/{quire-gpu-bench,quire-random-model,quire-server,quire} "$bundle/bin/" &&
     cp "$build/lib/quire/libquire-cuda.so" "$bundle/lib/quire/" && cp "$build"/tests/cuda_*_test "$bundle/tests/" ||
     die "no binaries"
@@ -129,20 +134,7 @@ if [ -n "$bundle" ]; then
   exit 0
 fi
 
-# cuBLASLt may be installed with torch instead of in the system's CUDA.
-libraries=$build/lib
-if ! PATH=$PATH:/sbin ldconfig -p | grep -q libcublasLt.so.13; then
-  for folder in "${CUDA_HOME:-/usr/local/cuda}/lib64" \
-    $(python3 -c 'import nvidia, pathlib
-for root in nvidia.__path__: print(*{f.parent for f in pathlib.Path(root).rglob("libcublasLt.so.13")})' 2>/dev/null); do
-    if [ -e "$folder/libcublasLt.so.13" ]; then libraries+=:$folder; break; fi
-  done
-fi
 has_server() { [ -x "$build/bin/quire-server" ]; }
-# Runs a command with the libraries of the build. Used only for our own binaries: other programs must not load a
-# bundle's libraries.
-with_libraries() { env LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"; }
-
 # Starts every binary of the build, lists its tests, and runs the first test. Without a GPU, that test prints the
 # reason why it is skipped.
 if [ -n "$check" ]; then
@@ -180,8 +172,7 @@ if [ -n "$check" ]; then
   exit "$failed"
 fi
 
-command -v nvidia-smi >/dev/null || die "no GPU: nvidia-smi is not on the PATH"
-nvidia-smi -L 2>/dev/null | grep -q '^GPU' || die "no GPU: nvidia-smi lists none"
+want_gpu
 mkdir -p "$out"
 results=$out/results.jsonl log=$out/run.log
 scratch=$(mktemp -d)
@@ -191,17 +182,8 @@ trap 'rm -rf "$scratch"' EXIT
 within() { with_libraries timeout -k 15 "$(($1 < $(left) ? $1 : $(left)))" "${@:2}"; }
 ours() { within "$(left)" "$@"; }
 left() { echo $((deadline > SECONDS ? deadline - SECONDS : 1)); }
-first_of() { "$@" 2>/dev/null | head -n 1; }
-
 phase_machine() {
-  local gpu driver
-  IFS=, read -r gpu driver < <(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader)
-  printf '{"type": "machine", "date": "%s", "gpu": "%s", "driver": "%s", "commit": "%s", "nvcc": "%s", "torch": "%s", "code": %s}\n' \
-    "$(date -u +%F)" "$gpu" "${driver# }" "$(first_of cat "$build/commit" || first_of git rev-parse --short HEAD)" \
-    "$(nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')" \
-    "$(first_of python3 -c 'import torch; print(torch.__version__)')" \
-    "$(first_of cat "$build/code.json" || python3 bench/gpu/report.py code)" >>"$results"
-  tail -n 1 "$results"
+  machine_line | tee -a "$results"
   nvidia-smi
 }
 
@@ -211,36 +193,21 @@ phase_build() {
   build=$build timeout "$(left)" bash -c compile
 }
 
-# run_test NAME: runs one test binary and writes one line of results. A skip counts as a failure, because it means
-# that no GPU was found. Only the tests of what sm_90a alone has may skip, as they do on another GPU.
-run_test() {
-  local json=$scratch/$1.json line
-  rm -f "$json"
-  within "$most_of_a_test" "$build/tests/$1" --gtest_brief=1 --gtest_output="json:$json"
-  line=$(python3 bench/gpu/report.py test "$1" $? "$json")
-  tee -a "$results" <<<"$line"
-  [[ $line == *'"status": "passed"'* || ($1 == *@(hopper|prefill)* && $line == *'"status": "skipped"'*) ]]
+# run_tests NAME...: runs test programs side by side.
+run_tests() {
+  python3 bench/gpu/run_tests.py --build "$build" --libraries "$libraries" --json "$results" --logs "$out/tests" --at_once 6 \
+    --most_seconds "$most_of_a_test" --seconds "$(left)" "$@"
 }
 
-phase_conformance() {
-  local failed=0 name
-  for name in "${conformance_tests[@]}"; do run_test "$name" || failed=1; done
-  return "$failed"
-}
+phase_conformance() { run_tests "${conformance_tests[@]}"; }
 
 phase_correctness() {
-  local failed=0 path name
+  local path name names=()
   for path in "$build"/tests/cuda_*_test; do
     name=$(basename "$path")
-    [[ " ${conformance_tests[*]} " == *" $name "* ]] || run_test "$name" || failed=1
+    [[ " ${conformance_tests[*]} " == *" $name "* ]] || names+=("$name")
   done
-  return "$failed"
-}
-
-# skip_phase NAME REASON: records a skip for the tables, so that no phase looks as if it had run.
-skip_phase() {
-  echo "skipped: $2"
-  printf '{"type": "phase_skipped", "phase": "%s", "reason": "%s"}\n' "$1" "$2" >>"$results"
+  run_tests "${names[@]}"
 }
 
 # The phase fails unless every test runs to its end without a finding. An absence of findings is not enough, because
@@ -250,6 +217,10 @@ phase_sanitizer() {
   command -v compute-sanitizer >/dev/null || { skip_phase sanitizer "no compute-sanitizer on the PATH"; return 0; }
   for one in "${sanitizer_cases[@]}"; do
     read -r tool name filter <<<"$one"
+    if [ "$(left)" -le 5 ]; then
+      skip_phase "sanitizer ($tool of $name)" "no time was left"
+      continue
+    fi
     rm -f "$json"
     within "$most_of_a_test" compute-sanitizer --tool "$tool" --error-exitcode 99 "$build/tests/$name" --gtest_brief=1 \
       --gtest_filter="$filter" --gtest_output="json:$json"
