@@ -7,11 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "base/json.h"
 #include "base/status_macros.h"
+#include "base/strings.h"
+#include "files/common_mistakes.h"
 #include "files/gguf.h"
+#include "files/gguf_parts.h"
 #include "files/mapped_file.h"
 #include "files/mapped_weights.h"
 #include "files/printable.h"
@@ -37,8 +41,15 @@ std::string_view Characters(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-absl::StatusOr<std::unique_ptr<MappedFile>> OpenText(const fs::path& path) {
+// Maps a file that was downloaded. Returns InvalidArgument if something else came instead.
+absl::StatusOr<std::unique_ptr<MappedFile>> OpenDownloaded(const fs::path& path) {
   ASSIGN_OR_RETURN(auto file, MappedFile::Open(path.string()));
+  RETURN_IF_ERROR(CheckIsTheFile(Characters(*file), path.string()));
+  return file;
+}
+
+absl::StatusOr<std::unique_ptr<MappedFile>> OpenText(const fs::path& path) {
+  ASSIGN_OR_RETURN(auto file, OpenDownloaded(path));
   if (static_cast<int64_t>(file->bytes().size()) > kMaxTextBytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: want at most %d bytes, got %d", path.string(), kMaxTextBytes, file->bytes().size()));
@@ -70,18 +81,27 @@ absl::StatusOr<json> ReadOptionalObject(const fs::path& path) {
 }
 
 absl::Status OpenGguf(std::unique_ptr<MappedFile> file, OpenedModel& model) {
-  ASSIGN_OR_RETURN(GgufContents contents, ParseGguf(file->bytes(), file->path()));
-  ASSIGN_OR_RETURN(const int64_t num_splits, contents.metadata.IntOr("split.count", 1));
-  if (num_splits > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: split.count: want a whole model, got one of %d parts: merge them with "
-                        "llama-gguf-split --merge",
-                        file->path(), num_splits));
-  }
-  model.gguf = std::move(contents.metadata);
-  model.gguf_version = contents.version;
+  const std::string first = file->path();
+  ASSIGN_OR_RETURN(GgufContents contents, ParseGguf(file->bytes(), first));
+  RETURN_IF_ERROR(CheckIsAModel(contents.metadata));
+  ASSIGN_OR_RETURN(const std::vector<std::string> paths, GgufPartPaths(contents.metadata, first));
   std::vector<std::unique_ptr<MappedFile>> files;
   files.push_back(std::move(file));
+  for (size_t i = 1; i < paths.size(); ++i) {
+    if (!Exists(paths[i])) {
+      return absl::NotFoundError(
+          absl::StrFormat("%s: want part %d of %d beside it, got no file %s: the download is not "
+                          "complete",
+                          first, i + 1, paths.size(), paths[i]));
+    }
+    ASSIGN_OR_RETURN(auto part, OpenDownloaded(paths[i]));
+    ASSIGN_OR_RETURN(GgufContents of_part, ParseGguf(part->bytes(), part->path()));
+    RETURN_IF_ERROR(AddGgufPart(std::move(of_part), static_cast<int64_t>(i) + 1, contents));
+    files.push_back(std::move(part));
+  }
+  RETURN_IF_ERROR(CheckGgufTensorCount(contents));
+  model.gguf = std::move(contents.metadata);
+  model.gguf_version = contents.version;
   ASSIGN_OR_RETURN(model.weights,
                    MappedWeights::Create(std::move(files), std::move(contents.tensors),
                                          std::move(contents.unusable_tensors)));
@@ -92,7 +112,7 @@ absl::StatusOr<std::unique_ptr<WeightMap>> OpenShards(const std::vector<fs::path
   std::vector<std::unique_ptr<MappedFile>> files;
   SafetensorsContents all;
   for (const fs::path& path : paths) {
-    ASSIGN_OR_RETURN(auto file, MappedFile::Open(path.string()));
+    ASSIGN_OR_RETURN(auto file, OpenDownloaded(path));
     ASSIGN_OR_RETURN(SafetensorsContents contents, ParseSafetensors(file->bytes(), path.string()));
     files.push_back(std::move(file));
     std::ranges::move(contents.tensors, std::back_inserter(all.tensors));
@@ -146,17 +166,24 @@ absl::StatusOr<std::unique_ptr<WeightMap>> OpenHfWeights(const fs::path& directo
 }
 
 absl::Status OpenDirectory(const fs::path& directory, OpenedModel& model) {
+  RETURN_IF_ERROR(CheckHasNoAdapter(directory));
   if (!Exists(directory / "config.json")) {
+    std::vector<fs::path> gguf_files;
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-      if (entry.path().extension() != ".gguf") continue;
+      if (entry.path().extension() == ".gguf") gguf_files.push_back(entry.path());
+    }
+    if (!gguf_files.empty()) {
       return absl::NotFoundError(
           absl::StrFormat("%s: no config.json there; to serve the GGUF file in it, name "
                           "the file: %s",
-                          directory.string(), entry.path().string()));
+                          directory.string(), std::ranges::min(gguf_files).string()));
     }
+    const std::string meant = MeantByDirectory(directory);
     return absl::NotFoundError(
-        absl::StrFormat("no config.json in %s: want %s", directory.string(), kWanted));
+        meant.empty()
+            ? absl::StrFormat("no config.json in %s: want %s", directory.string(), kWanted)
+            : absl::StrFormat("%s: %s", directory.string(), meant));
   }
   HfFiles& hf = model.hf.emplace();
   ASSIGN_OR_RETURN(hf.config, ReadObject(directory / "config.json"));
@@ -169,7 +196,7 @@ absl::Status OpenDirectory(const fs::path& directory, OpenedModel& model) {
 }
 
 absl::Status OpenFile(const fs::path& path, OpenedModel& model) {
-  ASSIGN_OR_RETURN(auto file, MappedFile::Open(path.string()));
+  ASSIGN_OR_RETURN(auto file, OpenDownloaded(path));
   if (HasGgufMagic(file->bytes()) || path.extension() == ".gguf")
     return OpenGguf(std::move(file), model);
   if (path.extension() == ".safetensors") {
@@ -190,8 +217,10 @@ absl::StatusOr<OpenedModel> OpenModelFiles(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(given, error);
   if (status.type() == fs::file_type::not_found || path.empty()) {
+    const std::string meant = MeantByAbsentPath(path);
     return absl::NotFoundError(
-        absl::StrFormat("%s: no such file or directory: want %s", path, kWanted));
+        absl::StrFormat("%s: no such file or directory: %s", path,
+                        meant.empty() ? absl::StrCat("want ", base::ToAbsl(kWanted)) : meant));
   }
   if (error) return absl::PermissionDeniedError(absl::StrFormat("%s: %s", path, error.message()));
   RETURN_IF_ERROR(status.type() == fs::file_type::directory ? OpenDirectory(given, model)
@@ -199,12 +228,18 @@ absl::StatusOr<OpenedModel> OpenModelFiles(const std::string& path) {
   return model;
 }
 
+absl::Status OpenedModel::ReplaceChatTemplate(const std::string& file) {
+  ASSIGN_OR_RETURN(const auto text, OpenText(file));
+  chat_template_jinja = std::string(Characters(*text));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> OpenedModel::ChatTemplate() const {
+  if (!chat_template_jinja.empty()) return chat_template_jinja;
   if (gguf) {
     ASSIGN_OR_RETURN(const std::string_view source, gguf->StringOr("tokenizer.chat_template", ""));
     return std::string(source);
   }
-  if (!chat_template_jinja.empty()) return chat_template_jinja;
   if (!hf || !hf->tokenizer_config.is_object()) return std::string();
   const auto found = hf->tokenizer_config.find("chat_template");
   if (found == hf->tokenizer_config.end() || found->is_null()) return std::string();

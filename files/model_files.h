@@ -36,18 +36,22 @@ struct OpenedModel {
 
   // Returns the name of the file format: "GGUF" or "safetensors".
   std::string_view format() const { return gguf ? "GGUF" : "safetensors"; }
-  // Returns the model's chat template, from the metadata of a GGUF file, or from
-  // chat_template.jinja or tokenizer_config.json of a directory. Returns an empty string when there
-  // is none, and InvalidArgument when the value in the file is not a template.
+  // Returns the chat template: what replaces the model's, or the model's own, from the metadata of
+  // a GGUF file, or from chat_template.jinja or tokenizer_config.json of a directory. Returns an
+  // empty string when there is none, and InvalidArgument when the value in the file is not a
+  // template.
   absl::StatusOr<std::string> ChatTemplate() const;
+  // Takes the text of `file` instead of the model's own template. Errors name the file.
+  absl::Status ReplaceChatTemplate(const std::string& file);
 
-  std::string chat_template_jinja;  // the text of chat_template.jinja; empty: no such file
+  // The text of chat_template.jinja, or of the file that replaces it; empty: neither
+  std::string chat_template_jinja;
 };
 
-// Opens a .gguf file, a .safetensors file, or a Hugging Face directory (config.json beside
-// model.safetensors, or beside model.safetensors.index.json and its shards). From files with
-// tensors, reads only the headers and the tensors that MappedWeights must copy. Errors name the
-// file and the accepted forms.
+// Opens a .gguf file (of a model in parts, the first, with the others beside it), a .safetensors
+// file, or a Hugging Face directory (config.json beside model.safetensors, or beside
+// model.safetensors.index.json and its shards). From files with tensors, reads only the headers and
+// the tensors that MappedWeights must copy. Errors name the file and the accepted forms.
 absl::StatusOr<OpenedModel> OpenModelFiles(const std::string& path);
 
 }  // namespace quire::files

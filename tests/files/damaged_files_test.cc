@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <rapidcheck.h>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -67,6 +68,32 @@ TEST(DamagedFilesTest, Gguf) {
   EXPECT_TRUE(rc::check([&] {
     for (int i = 0; i < kFilesPerCheck; ++i) {
       refused += ExerciseGguf(AlignedBytes(Damaged(whole, header_bytes)).span()) ? 0 : 1;
+    }
+  }));
+  EXPECT_GT(refused, 0);
+}
+
+TEST(DamagedFilesTest, GgufInParts) {
+  const auto part = [](uint32_t number, const std::string& tensor) {
+    GgufWriter writer = number == 0 ? TinyLlamaGguf() : GgufWriter();
+    return writer.U32("split.no", number)
+        .U32("split.count", 2)
+        .U32("split.tensors.count", 22)
+        .Zeros(tensor, {2, 8})
+        .Build();
+  };
+  const std::string whole[] = {part(0, "a"), part(1, "b")};
+  const auto exercise = [](const std::string& first, const std::string& second) {
+    const AlignedBytes files[] = {AlignedBytes(first), AlignedBytes(second)};
+    return ExerciseGgufParts(std::vector{files[0].span(), files[1].span()});
+  };
+  ASSERT_TRUE(exercise(whole[0], whole[1]));
+  const size_t header_bytes = whole[0].find(std::string(64, '\0'));
+  int refused = 0;
+  EXPECT_TRUE(rc::check([&] {
+    for (int i = 0; i < kFilesPerCheck; ++i) {
+      refused += exercise(Damaged(whole[0], header_bytes), whole[1]) ? 0 : 1;
+      refused += exercise(whole[0], Damaged(whole[1], whole[1].size() - 64)) ? 0 : 1;
     }
   }));
   EXPECT_GT(refused, 0);

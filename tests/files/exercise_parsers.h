@@ -6,14 +6,18 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+
+#include "absl/strings/str_format.h"
 
 #include "base/check.h"
 #include "base/json.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/scaled_matrix.h"
 #include "files/gguf.h"
+#include "files/gguf_parts.h"
 #include "files/mapped_weights.h"
 #include "files/safetensors.h"
 
@@ -52,6 +56,28 @@ inline bool ExerciseGguf(std::span<const std::byte> file) {
                                                     std::move(contents->unusable_tensors));
   QUIRE_CHECK(weights.ok()) << weights.status();
   (void)engine::ReadGgufModelConfig(metadata, **weights);
+  return true;
+}
+
+// Reads `parts` as the files of one model. Returns whether all were accepted.
+inline bool ExerciseGgufParts(std::span<const std::span<const std::byte>> parts) {
+  const std::string name = absl::StrFormat("fuzz-00001-of-%05d.gguf", parts.size());
+  auto whole = files::ParseGguf(parts[0], name);
+  if (!whole.ok()) return false;
+  const auto paths = files::GgufPartPaths(whole->metadata, name);
+  if (!paths.ok() || paths->size() != parts.size()) return false;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    auto part = files::ParseGguf(parts[i], (*paths)[i]);
+    if (!part.ok()) return false;
+    TouchTensors(part->tensors, parts[i]);
+    const auto number = static_cast<int64_t>(i) + 1;
+    if (!files::AddGgufPart(*std::move(part), number, *whole).ok()) return false;
+  }
+  if (!files::CheckGgufTensorCount(*whole).ok()) return false;
+  const auto weights = files::MappedWeights::Create({}, std::move(whole->tensors),
+                                                    std::move(whole->unusable_tensors));
+  if (!weights.ok()) return false;  // a name in two parts
+  (void)engine::ReadGgufModelConfig(whole->metadata, **weights);
   return true;
 }
 

@@ -71,11 +71,111 @@ TEST(ModelFilesTest, TheMagicCountsNotTheName) {
               HasSubstr("magic: want \"GGUF\""));
 }
 
-TEST(ModelFilesTest, RefusesOnePartOfASplitModel) {
+// Writes part `number` of `count`, counted from 1, with one tensor of that number.
+GgufWriter PartOf(uint32_t number, uint32_t count) {
+  GgufWriter part;
+  part.U32("split.no", number - 1).U32("split.count", count).U32("split.tensors.count", count);
+  if (number == 1) part.String("general.name", "in parts");
+  return part.Zeros("t" + std::to_string(number), {number, 2});
+}
+
+TEST(ModelFilesTest, OpensAGgufModelInPartsByItsFirst) {
   const TempDirectory directory;
-  const std::string path =
-      directory.Write("m-00001-of-00003.gguf", GgufWriter().U32("split.count", 3).Build());
-  EXPECT_THAT(ErrorOf(path), AllOf(HasSubstr("one of 3 parts"), HasSubstr("--merge")));
+  const std::string first = directory.Write("m-00001-of-00003.gguf", PartOf(1, 3).Build());
+  const std::string second = directory.Write("m-00002-of-00003.gguf", PartOf(2, 3).Build());
+  EXPECT_THAT(ErrorOf(first), AllOf(HasSubstr("want part 3 of 3"),
+                                    HasSubstr("/m-00003-of-00003.gguf: the download is not")));
+  directory.Write("m-00003-of-00003.gguf", PartOf(3, 3).Build());
+  const auto model = OpenModelFiles(first);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->gguf->String("general.name").value(), "in parts");
+  ASSERT_EQ(model->weights->tensors().size(), 3u);
+  EXPECT_EQ(TensorBytes(*model), 4 * (2 + 4 + 6));
+  EXPECT_TRUE(model->weights->Matrix("t3", 3, 2).ok());
+  EXPECT_THAT(ErrorOf(second), AllOf(HasSubstr("want the first part of 3"),
+                                     HasSubstr("-00001-of-00003.gguf, got part 2")));
+}
+
+TEST(ModelFilesTest, RefusesPartsThatDoNotBelongTogether) {
+  const TempDirectory directory;
+  const std::string first = directory.Write("m-00001-of-00002.gguf", PartOf(1, 2).Build());
+  const auto error_with = [&](const GgufWriter& second) {
+    directory.Write("m-00002-of-00002.gguf", second.Build());
+    return ErrorOf(first);
+  };
+  EXPECT_EQ(error_with(PartOf(2, 2)), "");
+  EXPECT_THAT(error_with(PartOf(2, 3)), HasSubstr("split.count: want 2"));
+  EXPECT_THAT(error_with(PartOf(1, 2)),
+              HasSubstr("split.no: want 1, as in the file's name, got 0"));
+  EXPECT_THAT(error_with(GgufWriter()), HasSubstr("split.count: want 2"));
+  EXPECT_THAT(error_with(PartOf(2, 2).Zeros("more", {1, 1})),
+              HasSubstr("split.tensors.count: want 2 tensors in 2 parts, got 3"));
+  GgufWriter again;
+  again.U32("split.no", 1).U32("split.count", 2).Zeros("t1", {1, 2});
+  EXPECT_THAT(error_with(again), HasSubstr("tensor t1: want each name once"));
+  directory.Write("m-00002-of-00002.gguf", "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_THAT(ErrorOf(first), HasSubstr("m-00002-of-00002.gguf: a Git LFS pointer"));
+
+  EXPECT_THAT(ErrorOf(directory.Write("renamed.gguf", PartOf(1, 2).Build())),
+              HasSubstr("want a name that ends in -00001-of-00002.gguf"));
+  EXPECT_THAT(ErrorOf(directory.Write("m-00001-of-99999.gguf", PartOf(1, 99999).Build())),
+              HasSubstr("want part 2 of 99999"));
+  EXPECT_THAT(ErrorOf(directory.Write("m-00001-of-100000.gguf", PartOf(1, 100000).Build())),
+              HasSubstr("split.count: want at most 99999 parts, got 100000"));
+}
+
+// llama-gguf-split leaves a count of 0 in a model that it merges.
+TEST(ModelFilesTest, AModelOfOnePartIsWhole) {
+  const TempDirectory directory;
+  for (const uint32_t count : {0u, 1u}) {
+    EXPECT_EQ(ErrorOf(directory.Write("m.gguf", GgufWriter().U32("split.count", count).Build())),
+              "");
+  }
+}
+
+TEST(ModelFilesTest, ErrorsNameTheMistake) {
+  const TempDirectory directory;
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:4f\nsize 270\n";
+  EXPECT_THAT(ErrorOf(directory.Write("m.gguf", pointer)), HasSubstr("m.gguf: a Git LFS pointer"));
+  EXPECT_THAT(ErrorOf(directory.Write("page.gguf", "\n<!DOCTYPE HTML><html>")),
+              HasSubstr("a web page, not a model file"));
+  EXPECT_THAT(
+      ErrorOf(directory.Write("lora.gguf", GgufWriter().String("general.type", "adapter").Build())),
+      HasSubstr("an adapter (LoRA)"));
+  EXPECT_THAT(ErrorOf(directory.Write("mmproj.gguf",
+                                      GgufWriter().String("general.type", "mmproj").Build())),
+              HasSubstr("reads images"));
+
+  const TempDirectory hub;
+  hub.Write("config.json", "{}");
+  hub.Write("tokenizer.json", pointer);
+  hub.Write("model.safetensors", OneTensor("a", 1, 2));
+  EXPECT_THAT(ErrorOf(hub.path()), HasSubstr("/tokenizer.json: a Git LFS pointer"));
+  hub.Write("tokenizer.json", "{}");
+  hub.Write("model.safetensors", pointer);
+  EXPECT_THAT(ErrorOf(hub.path()), HasSubstr("/model.safetensors: a Git LFS pointer"));
+  hub.Write("model.safetensors", OneTensor("a", 1, 2));
+  hub.Write("adapter_config.json", "{}");
+  EXPECT_EQ(ErrorOf(hub.path()), "");  // without weights it changes nothing
+  hub.Write("adapter_model.safetensors", "x");
+  EXPECT_THAT(ErrorOf(hub.path()), HasSubstr("an adapter (LoRA), which transformers would apply"));
+
+  const TempDirectory adapter;
+  adapter.Write("adapter_config.json", "{}");
+  EXPECT_THAT(ErrorOf(adapter.path()), HasSubstr("adapter_config.json: an adapter (LoRA)"));
+
+  for (const std::string name :
+       {"HuggingFaceTB/SmolLM2-135M-Instruct",
+        "https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct/tree"}) {
+    EXPECT_THAT(
+        ErrorOf(name),
+        HasSubstr("nothing is downloaded; run `hf download "
+                  "HuggingFaceTB/SmolLM2-135M-Instruct --local-dir SmolLM2-135M-Instruct`"));
+  }
+  for (const std::string path : {"absent", "/a/b", "a/b/c", "./a", "a/", "../a"}) {
+    EXPECT_THAT(ErrorOf(path), HasSubstr("want a .gguf file")) << path;
+  }
 }
 
 TEST(ModelFilesTest, VectorsAreFloat32WhateverTheirType) {
@@ -241,6 +341,17 @@ TEST(ModelFilesTest, FindsTheChatTemplateOfEveryFormat) {
   EXPECT_THAT(std::string(chat_template().status().message()), HasSubstr("\"default\""));
   directory.Write("chat_template.jinja", "J");
   EXPECT_EQ(chat_template().value(), "J");
+}
+
+TEST(ModelFilesTest, AFileReplacesTheChatTemplate) {
+  const TempDirectory directory;
+  auto model = OpenModelFiles(
+      directory.Write("t.gguf", GgufWriter().String("tokenizer.chat_template", "G").Build()));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(std::string(model->ReplaceChatTemplate(directory.path() + "/none").message()),
+              HasSubstr("/none: open: No such file"));
+  ASSERT_TRUE(model->ReplaceChatTemplate(directory.Write("new.jinja", "N")).ok());
+  EXPECT_EQ(model->ChatTemplate().value(), "N");
 }
 
 TEST(ModelFilesTest, OpensTheSameTinyModelFromEveryFormat) {

@@ -128,6 +128,11 @@ def gguf_seeds():
         yield name + "_without_data", gguf(packed, len(fields), tensors, 2)
     for kind in (1, 2, 3, 6, 8, 12, 13, 14, 30, 99):
         yield f"tensor_of_type_{kind}", gguf(tensors=gguf_tensor("t", [256, 1], kind, 0), num_tensors=1, data=bytes(1024))
+    parts = [{"split.no": number, "split.count": 2, "split.tensors.count": 2} for number in range(2)]
+    parts[0] |= model
+    yield "two_parts", b"".join(
+        gguf(b"".join(gguf_value(k, v) for k, v in fields.items()), len(fields), gguf_tensor(name, shape, 0, 0), 1, bytes(128))
+        for fields, name, shape in zip(parts, ("token_embd.weight", "output_norm.weight"), ([8, 4], [8])))
     yield "overlap", gguf(tensors=gguf_tensor("a", [8], 0, 0) + gguf_tensor("b", [8], 0, 0), num_tensors=2, data=bytes(32))
     yield "many_counts", b"GGUF" + struct.pack("<IQQ", 3, 2**63, 2**63)
     yield "huge_shape", gguf(tensors=gguf_tensor("t", [2**32, 2**32], 0, 0), num_tensors=1)
