@@ -231,8 +231,12 @@ absl::Status Convert(const files::OpenedModel& model, int64_t vocab_size, files:
     values.Bool("tokenizer.ggml.add_space_prefix", AddsSpacePrefix(*directory));
   }
   RETURN_IF_ERROR(AddSpecialTokens(model, *directory, vocabulary, values));
-  ASSIGN_OR_RETURN(const std::string chat_template, model.ChatTemplate());
-  if (!chat_template.empty()) values.String("tokenizer.chat_template", chat_template);
+  const absl::StatusOr<std::string> chat_template = model.ChatTemplate();
+  if (!chat_template.ok()) {
+    warnings.push_back(absl::StrCat(chat_template.status().message(), ": it is left out"));
+  } else if (!chat_template->empty()) {
+    values.String("tokenizer.chat_template", *chat_template);
+  }
 
   const TokenizerProbeOptions options = ProbeOptions(*directory, vocabulary);
   const TokenizerProbe probe(*directory, options);

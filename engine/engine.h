@@ -88,7 +88,7 @@ class Engine {
   // Returns the bytes that a token appends to a text, which may be a part of a character; nothing
   // for an id without a piece. The view is valid as long as the engine.
   virtual std::string_view TokenBytes(int32_t id) const = 0;
-  // Returns FailedPrecondition when the model has no template.
+  // Returns FailedPrecondition when the model has no template that can be used.
   virtual absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                         bool add_generation_prompt) const = 0;
 

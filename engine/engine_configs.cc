@@ -38,6 +38,7 @@ FrontendLimits FrontendLimitsOf(const EngineParts& parts, const EngineConfig& co
           .cache_tokens = parts.cache.groups()[0].num_blocks * parts.limits.block_size,
           .block_size = parts.limits.block_size,
           .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
+          .no_chat = parts.no_chat,
           .no_cache_window = WhyNoCacheWindow(parts.model->config(), parts.cache),
           .no_beams = WhyNoBeams(*parts.backend, parts.cache),
           .num_pinned_blocks = std::move(num_pinned_blocks)};

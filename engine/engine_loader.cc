@@ -231,13 +231,35 @@ std::string AnswerNumerics(const EngineParts& parts, const ModelConfig& model,
   return name;
 }
 
-absl::Status LoadText(const files::OpenedModel& files, EngineParts& parts) {
+// Reads the chat template. A model whose own cannot be used is served without it, since no other
+// request needs one. A template that the operator names is refused instead.
+absl::Status LoadChat(const EngineConfig& config, const files::OpenedModel& files,
+                      EngineParts& parts) {
+  auto chat_template = LoadChatTemplate(files, *parts.tokenizer);
+  if (chat_template.ok()) {
+    parts.chat_template = *std::move(chat_template);
+    return absl::OkStatus();
+  }
+  const std::string reason(chat_template.status().message());
+  if (!config.chat_template.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chat_template: ", config.chat_template, ": ", reason));
+  }
+  parts.no_chat = absl::StrCat("this model's chat template cannot be used: ", reason);
+  base::Log(base::LogLevel::kWarning, "engine",
+            "the chat template cannot be used, and conversations are refused: --chat_template "
+            "replaces it",
+            {{"model", files.path}, {"reason", reason}});
+  return absl::OkStatus();
+}
+
+absl::Status LoadText(const EngineConfig& config, const files::OpenedModel& files,
+                      EngineParts& parts) {
   ASSIGN_OR_RETURN(parts.tokenizer, LoadTokenizer(files));
   if (const std::string warning = TokenizerWarning(files); !warning.empty()) {
     base::Log(base::LogLevel::kWarning, "engine", warning, {{"model", files.path}});
   }
-  ASSIGN_OR_RETURN(parts.chat_template, LoadChatTemplate(files, *parts.tokenizer));
-  return absl::OkStatus();
+  return LoadChat(config, files, parts);
 }
 
 // Creates the model and the sampler. What they allocate is known before the cache is sized.
@@ -272,6 +294,9 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
     ASSIGN_OR_RETURN(parts.directory, files::StateDirectory::Open(config.kv_disk_dir));
   }
   ASSIGN_OR_RETURN(files::OpenedModel opened, files::OpenModelFiles(config.model_path));
+  if (!config.chat_template.empty()) {
+    RETURN_IF_ERROR(opened.ReplaceChatTemplate(config.chat_template));
+  }
   const auto files = std::make_shared<files::OpenedModel>(std::move(opened));
   parts.files = files;
   ASSIGN_OR_RETURN(ModelConfig model, ReadModelConfig(*files));
@@ -279,7 +304,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
     base::Log(base::LogLevel::kInfo, "engine",
               "the part of the model that reads images is left out", {{"model", files->path}});
   }
-  RETURN_IF_ERROR(LoadText(*files, parts));
+  RETURN_IF_ERROR(LoadText(config, *files, parts));
 
   ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseActivationDtype(config, model));
   ASSIGN_OR_RETURN(parts.backend,

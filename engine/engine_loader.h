@@ -4,6 +4,7 @@
 // a fake model instead.
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -27,7 +28,8 @@ struct EngineParts {
   std::shared_ptr<const void> files;  // the mapped model file, for a backend that computes on it
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<text::Tokenizer> tokenizer;
-  std::unique_ptr<text::ChatTemplate> chat_template;  // null: the model has none
+  std::unique_ptr<text::ChatTemplate> chat_template;  // null: none, or none that can be used
+  std::string no_chat;  // why the model's chat template cannot be used; empty: it can, or is absent
   std::unique_ptr<Model> model;
   std::unique_ptr<kernels::PreparedSampler> sampler;
   KvCache cache;

@@ -23,8 +23,8 @@ struct ChatTemplateVariables {
 class ChatTemplate {
  public:
   // Parses `source`. If the engine does not support a construct in `source`, returns an
-  // InvalidArgument error that names the construct and its line. So a model with an unsupported
-  // template is refused when it loads, not at the first chat.
+  // InvalidArgument error that names the construct and its line. So an unsupported template is
+  // known when its model loads, not at the first chat.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> Create(std::string_view source,
                                                               ChatTemplateVariables variables);
   ~ChatTemplate();

@@ -85,8 +85,8 @@ base::FlagSet Flags(Options& options) {
   flags.SetEpilogue(
       "Exit status: 0; 1 when a file cannot be read or used, with one line on stderr; 2 for wrong "
       "arguments; 3 when the model is shown but quire-server would refuse it, because of its "
-      "description, a tensor (absent, unknown, or of another shape or type), its tokenizer or its "
-      "chat template (\"supported no\", with the reason).\n\n"
+      "description, a tensor (absent, unknown, or of another shape or type) or its tokenizer "
+      "(\"supported no\", with the reason). A chat template that cannot be used is a warning.\n\n"
       "  quire-inspect smollm2-135m-instruct.gguf\n"
       "  quire-inspect smollm2-135m-instruct.gguf --tokenize 'Hello, world'\n"
       "  quire-inspect --perplexity smollm2-135m-instruct.gguf wiki.valid.raw");

@@ -86,17 +86,20 @@ void ReadTensors(const files::WeightMap& weights, ModelReport& report) {
   }
 }
 
-// Reads the tokenizer and the chat template. Returns an error when the server could not use them.
+// Reads the tokenizer and the chat template. Returns an error when the server could not use the
+// tokenizer.
 absl::Status ReadText(const OpenedModel& model, ModelReport& report) {
   report.tokenizer = ReadTokenizerKind(model);
   report.tokenizer_warning = engine::TokenizerWarning(model);
   const auto source = model.ChatTemplate();
-  report.has_chat_template = source.ok() && !source->empty();
+  report.has_chat_template = !source.ok() || !source->empty();
   ASSIGN_OR_RETURN(const auto tokenizer, engine::LoadTokenizer(model));
   report.num_tokens = tokenizer->vocab_size();
   report.bos_id = tokenizer->bos_id();
   report.end_ids = tokenizer->end_ids();
-  return engine::LoadChatTemplate(model, *tokenizer).status();
+  const absl::Status chat = engine::LoadChatTemplate(model, *tokenizer).status();
+  if (!chat.ok()) report.chat_template_error = std::string(chat.message());
+  return absl::OkStatus();
 }
 
 // Writes 1234567 as "1,234,567".
@@ -279,6 +282,10 @@ std::string ToText(const ModelReport& report, bool with_tensors) {
   }
   if (!report.tokenizer_warning.empty()) lines.Add("", "warning: " + report.tokenizer_warning);
   lines.Add("chat template", report.has_chat_template ? "yes" : "no");
+  if (!report.chat_template_error.empty()) {
+    lines.Add("", absl::StrCat("warning: it cannot be used, and conversations are refused: ",
+                               Printable(report.chat_template_error)));
+  }
   lines.Add("supported",
             report.supported.ok() ? "yes" : absl::StrCat("no: ", report.supported.message()));
   if (with_tensors) {
@@ -355,6 +362,9 @@ nlohmann::ordered_json ToJson(const ModelReport& report, bool with_tensors) {
     }
   }
   out["has_chat_template"] = report.has_chat_template;
+  if (!report.chat_template_error.empty()) {
+    out["chat_template_error"] = report.chat_template_error;
+  }
   if (with_tensors) {
     out["tensors"] = nlohmann::ordered_json::array();
     for (const TensorRow& tensor : report.tensors) {

@@ -35,7 +35,7 @@ struct ModelReport {
   std::string format;  // "GGUF v3", "safetensors"
   std::string name;
   std::string architecture;  // the name in the file, even when we do not support it
-  // OK when the server could use the model's description, tensors, tokenizer and chat template.
+  // OK when the server could use the model's description, tensors and tokenizer.
   absl::Status supported;
   engine::ModelConfig config;            // when supported.ok()
   std::map<std::string, TypeUse> types;  // by name of the type
@@ -46,6 +46,7 @@ struct ModelReport {
   int32_t bos_id = -1;
   std::vector<int32_t> end_ids;
   bool has_chat_template = false;
+  std::string chat_template_error;  // why the chat template cannot be used; empty: it can
 
   TypeUse Total() const;
   // Returns the bytes of KV cache that one token takes in f16; 0 when the model is not supported.

@@ -356,8 +356,9 @@ absl::StatusOr<std::vector<text::EncodedToken>> Frontend::Encode(
 absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& messages,
                                                         bool add_generation_prompt) const {
   if (chat_ == nullptr) {
-    return absl::FailedPreconditionError(
-        "chat: this model has no chat template; send text or token_ids");
+    return absl::FailedPreconditionError(absl::StrCat(
+        "chat: ", limits_.no_chat.empty() ? "this model has no chat template" : limits_.no_chat,
+        "; send text or token_ids"));
   }
   if (messages.empty()) {
     return absl::InvalidArgumentError("chat.messages: want at least one message, got none");

@@ -28,6 +28,8 @@ struct FrontendLimits {
   int64_t cache_tokens = 0;      // tokens for which the whole KV cache has room
   int32_t block_size = 0;
   int32_t max_num_seqs = 0;
+  // The reason why the model's chat template cannot be used. Empty if it can, or if there is none.
+  std::string no_chat = {};
   // The reason why no request may have a cache window. Empty if requests may have one.
   std::string no_cache_window;
   // The reason why no request may search with beams. Empty if requests may.
@@ -90,7 +92,7 @@ class Frontend {
   // tokenizer cannot split it.
   absl::StatusOr<std::vector<text::EncodedToken>> Encode(std::string_view text,
                                                          const text::EncodeOptions& options) const;
-  // Renders the chat template. Returns FailedPrecondition when the model has no template.
+  // Renders the chat template. Returns FailedPrecondition, with the reason, when there is none.
   absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                 bool add_generation_prompt) const;
   // Returns the text of `ids`. Returns InvalidArgument when an id is outside the vocabulary, or the

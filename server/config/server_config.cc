@@ -36,6 +36,11 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .help = "Name of the model in requests and answers. Default: the file's own name, or the "
                "path's last part.",
        .target = &engine.served_model_name},
+      {.name = "chat_template",
+       .group = "Model",
+       .placeholder = "FILE",
+       .help = "A file with the chat template (Jinja) to take instead of the model's own.",
+       .target = &engine.chat_template},
       {.name = "max_model_len",
        .group = "Model",
        .placeholder = "TOKENS",

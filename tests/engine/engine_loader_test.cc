@@ -3,6 +3,7 @@
 
 #include "engine/engine_loader.h"
 
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 #include "engine/engine.h"
 #include "tests/testing/collecting_sink.h"
@@ -19,6 +21,7 @@ namespace quire::engine {
 namespace {
 
 using kernels::CacheScales;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::ScalesOfLayer;
 using testing::TempDirectory;
@@ -49,6 +52,51 @@ TEST(EngineLoaderTest, AnFp8CacheHasTheScalesOfItsLayersAndOthersHaveNone) {
       LoadEngineParts(ConfigOf(testing::TestSourcePath("../models/quire-stories"), "fp8"));
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_EQ(plain->cache.layer(0).scales, CacheScales());
+}
+
+// Makes models/quire-stories in `directory`, with `chat_template` in its tokenizer_config.json.
+void WriteChatModel(const TempDirectory& directory, const nlohmann::json& chat_template) {
+  WriteScaledCheckpoint(directory);
+  const std::string path = directory.path() + "/tokenizer_config.json";
+  nlohmann::json config = nlohmann::json::parse(testing::ReadFile(path));
+  config["chat_template"] = chat_template;
+  std::filesystem::remove(path);  // a link into the source tree
+  directory.Write("tokenizer_config.json", config.dump());
+}
+
+TEST(EngineLoaderTest, AChatTemplateThatCannotBeReadRefusesConversationsAlone) {
+  for (const nlohmann::json& bad : {nlohmann::json("{% for %}"), nlohmann::json(3)}) {
+    const TempDirectory directory;
+    WriteChatModel(directory, bad);
+    EngineConfig config = ConfigOf(directory.path(), "f16");
+    const auto engine = Engine::Create(config);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    EXPECT_TRUE((*engine)->Tokenize("a text", true, true).ok());
+    const absl::Status status = (*engine)->ApplyChatTemplate({{"user", "hi"}}, true).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("chat: this model's chat template cannot be used: "),
+                      HasSubstr(bad.is_string() ? "line 1:" : "got number")));
+
+    config.chat_template = directory.Write("good.jinja", "[{{ messages[0].content }}]");
+    const auto mended = Engine::Create(config);
+    ASSERT_TRUE(mended.ok()) << mended.status();
+    EXPECT_EQ((*mended)->ApplyChatTemplate({{"user", "hi"}}, true).value(), "[hi]");
+    EXPECT_NE((*mended)->server_info().model_digest, (*engine)->server_info().model_digest);
+  }
+}
+
+// Who names a template wants that one, so a server without it would not be what was asked for.
+TEST(EngineLoaderTest, AReplacementThatCannotBeReadIsRefused) {
+  const TempDirectory directory;
+  WriteChatModel(directory, "{{ messages[0].content }}");
+  EngineConfig config = ConfigOf(directory.path(), "f16");
+  config.chat_template = directory.Write("bad.jinja", "{% for %}");
+  EXPECT_THAT(std::string(LoadEngineParts(config).status().message()),
+              AllOf(HasSubstr("chat_template: "), HasSubstr("/bad.jinja: line 1:")));
+  config.chat_template = directory.path() + "/absent.jinja";
+  EXPECT_THAT(std::string(LoadEngineParts(config).status().message()),
+              HasSubstr("absent.jinja: open: No such file"));
 }
 
 TEST(EngineLoaderTest, ABadScaleIsRefusedByNameWhereItIsUsed) {

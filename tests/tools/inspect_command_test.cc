@@ -29,7 +29,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Writes a tiny Llama with a SentencePiece vocabulary of letters.
-std::string WriteTinyModel(const TempDirectory& directory) {
+std::string WriteTinyModel(const TempDirectory& directory,
+                           std::string_view chat_template = "{{ messages }}") {
   GgufWriter writer = testing::TinyLlamaGguf();
   writer.String("tokenizer.ggml.model", "llama");
   writer.Array<float>("tokenizer.ggml.scores", files::GgufType::kFloat32, {0, 0, 0, -1, -2});
@@ -37,7 +38,7 @@ std::string WriteTinyModel(const TempDirectory& directory) {
   writer.U32("tokenizer.ggml.bos_token_id", 1).U32("tokenizer.ggml.eos_token_id", 2);
   writer.U32("tokenizer.ggml.unknown_token_id", 0);
   writer.Bool("tokenizer.ggml.add_space_prefix", false)
-      .String("tokenizer.chat_template", "{{ messages }}");
+      .String("tokenizer.chat_template", chat_template);
   return directory.Write("tiny.gguf", writer.Build());
 }
 
@@ -53,6 +54,19 @@ TEST(InspectCommandTest, ShowsWhatAModelHoldsAndNeeds) {
   EXPECT_THAT(RunInspect({WriteTinyModel(directory), "--tensors"}).out,
               HasSubstr("blk.1.ffn_down.weight"));
   EXPECT_EQ(result.err, "");
+}
+
+TEST(InspectCommandTest, AChatTemplateThatCannotBeUsedIsAWarning) {
+  const TempDirectory directory;
+  const std::string path = WriteTinyModel(directory, "{% for %}");
+  const Result result = RunInspect({path});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("warning: it cannot be used, and conversations are "
+                                          "refused: line 1:"),
+                                HasSubstr("supported      yes")));
+  const auto report = nlohmann::json::parse(RunInspect({path, "--json"}).out);
+  EXPECT_EQ(report["has_chat_template"], true);
+  EXPECT_THAT(report["chat_template_error"].get<std::string>(), HasSubstr("line 1:"));
 }
 
 TEST(InspectCommandTest, ShowsTheTypesOfAnFp8File) {
