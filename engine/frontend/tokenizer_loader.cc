@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "files/printable.h"
 #include "text/tokenizer/gguf_vocabulary.h"
 #include "text/tokenizer/tokenizer_json.h"
 
@@ -31,6 +33,7 @@ absl::StatusOr<std::optional<bool>> OptionalBool(const files::GgufMetadata& gguf
   return std::optional<bool>(value);
 }
 
+constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 constexpr std::string_view kPre = "tokenizer.ggml.pre";
 
 // Returns the name (a possible value of the key kPre) of the pre-tokenizer that all models of the
@@ -54,7 +57,7 @@ absl::StatusOr<text::GgufVocabulary> ReadVocabulary(const files::GgufMetadata& g
   ASSIGN_OR_RETURN(out.pre, gguf.StringOr(kPre, ""));
   if (out.pre.empty()) out.pre = OnlyPreTokenizerOf(gguf);
   ASSIGN_OR_RETURN(out.model_name, gguf.StringOr("general.name", ""));
-  ASSIGN_OR_RETURN(out.tokens, gguf.Strings("tokenizer.ggml.tokens"));
+  ASSIGN_OR_RETURN(out.tokens, gguf.Strings(kTokens));
   if (gguf.Has("tokenizer.ggml.scores")) {
     ASSIGN_OR_RETURN(const std::vector<double> scores, gguf.Floats("tokenizer.ggml.scores"));
     out.scores.assign(scores.begin(), scores.end());
@@ -78,6 +81,32 @@ absl::StatusOr<text::GgufVocabulary> ReadVocabulary(const files::GgufMetadata& g
   ASSIGN_OR_RETURN(out.add_eos, OptionalBool(gguf, "tokenizer.ggml.add_eos_token"));
   ASSIGN_OR_RETURN(out.add_space_prefix, OptionalBool(gguf, "tokenizer.ggml.add_space_prefix"));
   return out;
+}
+
+std::string PreTokenizerWarning(const files::GgufMetadata& gguf) {
+  const bool is_split = gguf.StringOr("tokenizer.ggml.model", "").value_or("") == "gpt2";
+  if (!is_split || !gguf.StringOr(kPre, "").value_or("").empty()) return "";
+  const std::string_view only = OnlyPreTokenizerOf(gguf);
+  if (!only.empty()) {
+    return absl::StrCat("the file names no ", base::ToAbsl(kPre), ": taken is ", base::ToAbsl(only),
+                        ", which all models of its architecture have");
+  }
+  return absl::StrCat("the file names no ", base::ToAbsl(kPre),
+                      ": taken is default, as in llama.cpp, and tokens are likely others than the "
+                      "model was trained on; convert the model again");
+}
+
+std::string DuplicateWarning(const files::GgufMetadata& gguf) {
+  const auto tokens = gguf.Strings(kTokens);
+  if (!tokens.ok()) return "";
+  std::unordered_set<std::string_view> seen;
+  for (const std::string_view token : *tokens) {
+    if (token.empty() || seen.insert(token).second) continue;
+    return absl::StrCat("the token \"", base::ToAbsl(files::Printable(token)),
+                        "\" is in the vocabulary more than once: a text becomes the last, as in "
+                        "llama.cpp");
+  }
+  return "";
 }
 
 absl::Status WithPath(const std::string& path, const absl::Status& status) {
@@ -112,17 +141,10 @@ absl::StatusOr<std::unique_ptr<text::Tokenizer>> LoadTokenizer(const files::Open
 
 std::string TokenizerWarning(const files::OpenedModel& model) {
   if (!model.gguf) return "";
-  const files::GgufMetadata& gguf = *model.gguf;
-  const bool is_split = gguf.StringOr("tokenizer.ggml.model", "").value_or("") == "gpt2";
-  if (!is_split || !gguf.StringOr(kPre, "").value_or("").empty()) return "";
-  const std::string_view only = OnlyPreTokenizerOf(gguf);
-  if (!only.empty()) {
-    return absl::StrCat("the file names no ", base::ToAbsl(kPre), ": taken is ", base::ToAbsl(only),
-                        ", which all models of its architecture have");
-  }
-  return absl::StrCat("the file names no ", base::ToAbsl(kPre),
-                      ": taken is default, as in llama.cpp, and tokens are likely others than the "
-                      "model was trained on; convert the model again");
+  std::string warning = PreTokenizerWarning(*model.gguf);
+  const std::string duplicate = DuplicateWarning(*model.gguf);
+  if (!warning.empty() && !duplicate.empty()) warning += "; ";
+  return warning + duplicate;
 }
 
 absl::StatusOr<std::unique_ptr<text::ChatTemplate>> LoadChatTemplate(

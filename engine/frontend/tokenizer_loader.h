@@ -23,8 +23,8 @@ absl::StatusOr<std::unique_ptr<text::Tokenizer>> LoadTokenizer(const files::Open
 // Makes a tokenizer from the metadata of a GGUF file. Errors name the file and the key.
 absl::StatusOr<std::unique_ptr<text::Tokenizer>> CreateTokenizer(const files::GgufMetadata& gguf);
 
-// Returns a warning if a GGUF file does not name the pre-tokenizer that its vocabulary needs.
-// Returns an empty string otherwise.
+// Returns a warning if a GGUF file does not name the pre-tokenizer that its vocabulary needs, or
+// has a token more than once. Returns an empty string otherwise.
 std::string TokenizerWarning(const files::OpenedModel& model);
 
 // Reads the chat template: tokenizer.chat_template of a GGUF file, else chat_template.jinja, else

@@ -70,6 +70,9 @@ VocabularyEntry EntryOf(std::string_view piece, std::string bytes, GgufTokenType
   return {std::string(piece), std::move(bytes), IsSpecialType(type)};
 }
 
+// Returns the id of each piece. Text becomes the last of equal tokens, as in llama.cpp, and the
+// others stand only for what they decode to. Returns InvalidArgument if one of equal tokens is
+// found verbatim in a text, since llama.cpp then leaves it to chance which.
 absl::StatusOr<PieceIds> IndexPieces(const GgufVocabulary& vocabulary) {
   const size_t count = vocabulary.tokens.size();
   if (count == 0 || count > kMaxTokens) {
@@ -89,12 +92,21 @@ absl::StatusOr<PieceIds> IndexPieces(const GgufVocabulary& vocabulary) {
     }
     if (piece.empty()) continue;
     const auto [it, is_new] = ids.emplace(piece, static_cast<int32_t>(i));
-    if (!is_new) {
+    if (is_new) continue;
+    if (IsAddedType(TypeOf(vocabulary, static_cast<size_t>(it->second))) ||
+        IsAddedType(TypeOf(vocabulary, i))) {
       return Invalid("tokens", absl::StrCat("\"", ToAbsl(piece), "\" is both token ", it->second,
                                             " and token ", i));
     }
+    it->second = static_cast<int32_t>(i);
   }
   return ids;
+}
+
+// True if a text becomes token `id` where it has `piece`, and not a later token of the same piece.
+bool IsEncodable(const PieceIds& ids, std::string_view piece, size_t id) {
+  const auto it = ids.find(piece);
+  return it != ids.end() && it->second == static_cast<int32_t>(id);
 }
 
 // Returns `id` if it is in the vocabulary; -1 otherwise.
@@ -151,7 +163,7 @@ absl::Status AddEnds(const GgufVocabulary& vocabulary, const PieceIds& ids, bool
   return absl::OkStatus();
 }
 
-void FillByteLevelVocabulary(const GgufVocabulary& vocabulary, BpeModel& model,
+void FillByteLevelVocabulary(const GgufVocabulary& vocabulary, const PieceIds& ids, BpeModel& model,
                              TokenizerParts& parts) {
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const std::string piece(vocabulary.tokens[i]);
@@ -160,7 +172,7 @@ void FillByteLevelVocabulary(const GgufVocabulary& vocabulary, BpeModel& model,
     if (!IsAddedType(type)) {
       if (std::optional<std::string> plain = BytesOfByteLevelPiece(piece)) {
         bytes = *std::move(plain);
-        model.AddToken(bytes, static_cast<int32_t>(i));
+        if (IsEncodable(ids, piece, i)) model.AddToken(bytes, static_cast<int32_t>(i));
       }
     }
     parts.vocabulary.push_back(EntryOf(piece, std::move(bytes), type));
@@ -210,7 +222,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateByteLevel(const GgufVocabulary&
     parts.pre_tokenizer.AddSplit(std::move(regex), SplitBehavior::kIsolated, /*invert=*/false);
   }
   AddAddedTokens(vocabulary, parts.added_tokens);
-  FillByteLevelVocabulary(vocabulary, *model, parts);
+  FillByteLevelVocabulary(vocabulary, ids, *model, parts);
   RETURN_IF_ERROR(AddMerges(vocabulary, ids, *model));
   parts.model = std::move(model);
   RETURN_IF_ERROR(AddEnds(vocabulary, ids, pre->add_bos, /*add_eos=*/false,
@@ -263,7 +275,7 @@ bool AddMergesOfPieces(const GgufVocabulary& vocabulary, const PieceIds& ids,
   };
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const std::string_view piece = vocabulary.tokens[i];
-    if (!mergeable(i) || piece.empty() || !base::IsValidUtf8(piece)) continue;
+    if (!mergeable(i) || !IsEncodable(ids, piece, i) || !base::IsValidUtf8(piece)) continue;
     for (size_t at = base::DecodeUtf8(piece, 0).length; at < piece.size();
          at += base::DecodeUtf8(piece, at).length) {
       const int32_t left = symbol(piece.substr(0, at));
@@ -297,7 +309,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePiece(const GgufVocabul
       bytes.assign(1, static_cast<char>(*byte));
       model->SetByteToken(*byte, id);
     } else if (!IsSpecialType(type)) {
-      model->AddToken(piece, id);
+      if (IsEncodable(ids, piece, i)) model->AddToken(piece, id);
       if (type != GgufTokenType::kUserDefined) bytes = SpacesForMarkers(piece);
     }
     parts.vocabulary.push_back(EntryOf(piece, std::move(bytes), type));

@@ -1,5 +1,6 @@
 #include "text/tokenizer/gguf_vocabulary.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -206,6 +207,29 @@ TEST(GgufVocabularyTest, NamedSplits) {
   for (const std::string& name : names) EXPECT_THAT(words(name), HasSubstr("|He")) << name;
 }
 
+// As in llama.cpp, where a text finds only the last of equal tokens.
+TEST(GgufVocabularyTest, ATextBecomesTheLastOfEqualTokens) {
+  ByteLevelFile bytes;
+  bytes.vocabulary.tokens[256] = "hell";  // "he" before; "hell" is also token 258
+  bytes.vocabulary.merges = {"h e", "l l", "Ġ he", "he ll"};
+  bytes.vocabulary.tokens[3] = "he";
+  const auto tokenizer = CreateTokenizer(bytes.vocabulary);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT(IdsOf(Encoded(**tokenizer, "hell")), ElementsAre(258));
+  EXPECT_EQ((*tokenizer)->TokenBytes(256), "hell");
+  EXPECT_EQ((*tokenizer)->TokenBytes(258), "hell");
+
+  SpmFile pieces;
+  const std::vector<int32_t> before = IdsOf(Encoded(**CreateTokenizer(pieces.vocabulary), "the"));
+  const auto last = static_cast<size_t>(before.back());
+  pieces.vocabulary.tokens.push_back(pieces.vocabulary.tokens[last]);
+  pieces.vocabulary.scores.push_back(pieces.vocabulary.scores[last]);
+  pieces.vocabulary.token_types.push_back(1);
+  std::vector<int32_t> after = before;
+  std::ranges::replace(after, before.back(), static_cast<int32_t>(pieces.pieces.size()));
+  EXPECT_EQ(IdsOf(Encoded(**CreateTokenizer(pieces.vocabulary), "the")), after);
+}
+
 TEST(GgufVocabularyTest, RefusesWhatItDoesNotKnowOrContradictsItself) {
   const auto expect_refused = [](const std::string& words,
                                  const std::function<void(GgufVocabulary&)>& edit) {
@@ -220,7 +244,8 @@ TEST(GgufVocabularyTest, RefusesWhatItDoesNotKnowOrContradictsItself) {
                  [](auto& v) { v.pre = "nonsense"; });
   expect_refused("want 1 to", [](auto& v) { v.tokens.clear(); });
   expect_refused("token_type: want one of each", [](auto& v) { v.token_types.pop_back(); });
-  expect_refused("is both token", [](auto& v) { v.tokens[3] = v.tokens[4]; });
+  expect_refused("is both token", [](auto& v) { v.tokens[3] = v.tokens.back(); });
+  expect_refused("is both token", [](auto& v) { v.tokens.back() = v.tokens[3]; });
   expect_refused("which is no token", [](auto& v) { v.merges.push_back("h h"); });
   expect_refused("want \"left right\"", [](auto& v) { v.merges.push_back("hh"); });
   expect_refused("want \"left right\"", [](auto& v) { v.merges.push_back("h "); });
