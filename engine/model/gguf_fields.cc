@@ -14,11 +14,13 @@ namespace quire::engine {
 namespace {
 
 // Keys that need not be read, since they change no answer. A model uses only the epsilon of its own
-// kind of norm, so the other epsilon may be ignored.
+// kind of norm, so the other epsilon may be ignored. Only YaRN has betas, and it reads them.
 constexpr std::array kChangeNothing = std::to_array<std::string_view>({
     "vocab_size",
     "tensor_data_layout",
     "rope.scaling.finetuned",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
     "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
 });
@@ -33,18 +35,25 @@ constexpr std::array kAbsentFeatures = std::to_array<AbsentFeature>({
     {"expert_count", 0, "mixture of experts"},
     {"expert_used_count", 0, "mixture of experts"},
     {"expert_shared_count", 0, "an expert for every token"},
+    {"expert_group_count", 0, "groups of experts"},
+    {"expert_group_used_count", 0, "groups of experts"},
+    {"expert_weights_scale", 1, "a factor of the experts' weights"},
+    {"nextn_predict_layers", 0, "layers that predict later tokens"},
     {"leading_dense_block_count", 0, "layers without a mixture of experts"},
     {"logit_scale", 1, "logit scaling"},
     {"residual_scale", 1, "residual scaling"},
     {"embedding_scale", 1, "embedding scaling"},
     {"attention.max_alibi_bias", 0, "ALiBi"},
     {"attention.clamp_kqv", 0, "clamped Q, K and V"},
+    {"attention.sliding_window", 0, "a sliding window"},
     {"attention.causal", 1, "non-causal attention"},
     {"attn_logit_softcapping", 0, "soft-capped attention"},
     {"final_logit_softcapping", 0, "soft-capped logits"},
     {"use_parallel_residual", 0, "parallel residual"},
     {"pooling_type", 0, "pooled embeddings"},
-    {"rope.scaling.attn_factor", 1, "rotary attention factor"},
+    {"router_logit_softcapping", 0, "soft-capped logits of the router"},
+    {"rope.scaling.yarn_ext_factor", 0, "YaRN without its type"},
+    {"rope.scaling.yarn_log_multiplier", 0, "YaRN's factor of the logarithm"},
 });
 
 // Turns NotFound into InvalidArgument, because a missing key that is required is a fault of the

@@ -95,6 +95,14 @@ absl::Status HfFields::WantOne(std::initializer_list<const char*> keys) const {
   return absl::OkStatus();
 }
 
+absl::Status HfFields::WantNoLimit(std::initializer_list<const char*> keys) const {
+  for (const char* key : keys) {
+    const json* value = Find(key);
+    if (value != nullptr && *value != 0) return Wrong(key, "null or 0");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status HfFields::WantNull(std::initializer_list<const char*> keys) const {
   for (const char* key : keys) {
     if (Find(key) != nullptr) return Wrong(key, "null");

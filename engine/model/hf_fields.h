@@ -36,10 +36,12 @@ class HfFields {
   // Returns nullopt when the key is absent or null.
   absl::StatusOr<std::optional<HfFields>> Object(const char* key) const;
 
-  // WantFalse accepts a key with the value false, WantOne with 1, and WantNull with null: the value
-  // that turns the feature of the key off. Any other value is an error. Absent keys are accepted.
+  // WantFalse accepts a key with the value false, WantOne with 1, WantNull with null, and
+  // WantNoLimit with null or 0: the values that turn the feature of the key off. Any other value is
+  // an error. Absent keys are accepted.
   absl::Status WantFalse(std::initializer_list<const char*> keys) const;
   absl::Status WantOne(std::initializer_list<const char*> keys) const;
+  absl::Status WantNoLimit(std::initializer_list<const char*> keys) const;
   absl::Status WantNull(std::initializer_list<const char*> keys) const;
 
  private:

@@ -84,9 +84,9 @@ absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& def
   RETURN_IF_ERROR(fields.WantOne({"rope_pct", "logit_scale", "logits_scaling",
                                   "embedding_multiplier", "residual_multiplier"}));
   if (!defaults.soft_caps) {
-    RETURN_IF_ERROR(fields.WantNull({"attn_logit_softcapping", "final_logit_softcapping"}));
+    RETURN_IF_ERROR(fields.WantNoLimit({"attn_logit_softcapping", "final_logit_softcapping"}));
   }
-  return fields.WantNull({"clip_qkv"});
+  return fields.WantNoLimit({"clip_qkv"});
 }
 
 absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,

@@ -397,6 +397,16 @@ json Gemma2() {
     "hidden_act": "gelu_pytorch_tanh"})");
 }
 
+TEST(ArchitecturesTest, ACapOfZeroIsNone) {
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"}) {
+    json file = Mixtral();
+    file[key] = 0.0;
+    EXPECT_TRUE(Read(file).ok()) << Read(file).status();
+    file[key] = 5.0;
+    EXPECT_THAT(std::string(Read(file).status().message()), HasSubstr("want null")) << key;
+  }
+}
+
 TEST(ArchitecturesTest, CapsOfAGemma2AreThePublishedOnesUnlessWritten) {
   json file = Gemma2();
   const auto usual = Read(file);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -247,6 +248,26 @@ TEST(GgufModelConfigTest, YarnIsWhatLlamaCppMakesOfIt) {
   const absl::StatusOr<ModelConfig> other =
       read([](GgufWriter& writer) { writer.F32("llama.rope.scaling.yarn_ext_factor", 0.0F); });
   EXPECT_THAT(std::string(other.status().message()), HasSubstr("yarn_ext_factor: want 1, got 0"));
+}
+
+TEST(GgufModelConfigTest, KeysAtTheirNeutralValueAreNoRefusal) {
+  GgufWriter writer = testing::TinyLlamaGguf();
+  for (const std::string key : {"attention.sliding_window", "expert_group_count",
+                                "expert_group_used_count", "nextn_predict_layers"}) {
+    writer.U32("llama." + key, 0);
+  }
+  for (const auto& [key, value] :
+       std::map<std::string, float>{{"expert_weights_scale", 1.0F},
+                                    {"router_logit_softcapping", 0.0F},
+                                    {"attn_logit_softcapping", 0.0F},
+                                    {"rope.scaling.yarn_ext_factor", 0.0F},
+                                    {"rope.scaling.yarn_beta_fast", 32.0F},
+                                    {"rope.scaling.yarn_beta_slow", 1.0F},
+                                    {"rope.scaling.yarn_log_multiplier", 0.0F}}) {
+    writer.F32("llama." + key, value);
+  }
+  const auto config = ReadGguf(writer);
+  EXPECT_TRUE(config.ok()) << config.status();
 }
 
 // Returns the metadata of a small model of `architecture`, without tensors.
