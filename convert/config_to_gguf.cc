@@ -134,7 +134,21 @@ void WriteCacheScales(const engine::ModelConfig& config, engine::GgufKeys& keys)
   keys.Floats(engine::kGgufVCacheScales, v);
 }
 
+// True if the scaling is written as divisors of the frequencies. GGUF has no other place for that
+// of Llama 3. YaRN has keys, but llama.cpp takes its betas for 32 and 1 and rounds the ends of the
+// blend, whatever the file says. llama.cpp has divisors in files of the llama architecture alone.
+bool NeedsDivisors(const engine::ModelConfig& config) {
+  const engine::RopeConfig& rope = config.ropes[0];
+  if (rope.scaling == engine::RopeScaling::kLlama3) return true;
+  return rope.scaling == engine::RopeScaling::kYarn && !HasUsualYarn(rope) &&
+         engine::FindArchitecture(config.architecture)->gguf_name == "llama";
+}
+
 }  // namespace
+
+bool HasUsualYarn(const engine::RopeConfig& rope) {
+  return rope.truncate && rope.beta_fast == 32.0 && rope.beta_slow == 1.0;
+}
 
 absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& values) {
   const engine::Architecture* architecture = engine::FindArchitecture(config.architecture);
@@ -175,9 +189,8 @@ absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& 
 }
 
 engine::ModelConfig WithRopeDivisors(engine::ModelConfig config) {
-  if (config.ropes.empty()) return config;
+  if (config.ropes.empty() || !NeedsDivisors(config)) return config;
   engine::RopeConfig& rope = config.ropes[0];
-  if (rope.scaling != engine::RopeScaling::kLlama3) return config;
   engine::RopeConfig plain = rope;
   plain.scaling = engine::RopeScaling::kNone;
   const std::vector<double> from = engine::RopeFrequencies(plain, 1),

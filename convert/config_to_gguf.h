@@ -16,8 +16,13 @@ namespace quire::convert {
 // out. CheckSameModel finds such a property when the keys are read back.
 absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& values);
 
-// Returns `config` with the rotary scaling "llama3" expressed as frequency divisors, which a GGUF
-// file holds in rope_freqs.weight. A config without that scaling is returned unchanged.
+// True if YaRN of `rope` is the one that llama.cpp computes whatever a file says: beta_fast 32,
+// beta_slow 1, and the ends of the blend rounded to whole dimensions.
+bool HasUsualYarn(const engine::RopeConfig& rope);
+
+// Returns `config` with a rotary scaling that GGUF's keys or llama.cpp cannot express as frequency
+// divisors, which a GGUF file holds in rope_freqs.weight: "llama3", and in a file of the llama
+// architecture YaRN that is not HasUsualYarn. Another config is returned unchanged.
 engine::ModelConfig WithRopeDivisors(engine::ModelConfig config);
 
 // Checks that `gguf`, read from the metadata and tensors of the new file, describes the same model

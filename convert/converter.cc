@@ -12,6 +12,7 @@
 #include "base/strings.h"
 #include "convert/batch_quantizer.h"
 #include "convert/config_to_gguf.h"
+#include "convert/llama_cpp.h"
 #include "convert/row_reader.h"
 #include "convert/tensor_plan.h"
 #include "convert/tokenizer_to_gguf.h"
@@ -128,6 +129,23 @@ absl::Status CheckReadBack(const NewFile& file, const std::string& path) {
   return CheckSameModel(file.config, read_back);
 }
 
+// Returns InvalidArgument if llama.cpp cannot load a file of `config`. Adds to `warnings` what it
+// reads otherwise.
+absl::Status CheckForLlamaCpp(const engine::ModelConfig& config, const std::string& path,
+                              std::vector<std::string>& warnings) {
+  const LlamaCppReading reading = ReadingOfLlamaCpp(config);
+  if (!reading.cannot_load.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": llama.cpp cannot load a GGUF file of this model: ", reading.cannot_load,
+        "; --for quire writes one for Quire alone"));
+  }
+  for (const std::string& how : reading.read_other) {
+    warnings.push_back(absl::StrCat("llama.cpp reads this file as a model ", how,
+                                    ", and answers otherwise than Quire"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ConvertReport> WriteFile(const NewFile& file, const files::WeightMap& weights,
                                         const std::string& path, const ConvertOptions& options) {
   const std::vector<files::GgufTensor> tensors = file.Tensors();
@@ -182,7 +200,11 @@ absl::StatusOr<ConvertReport> ConvertWeights(const engine::ModelConfig& config,
   ASSIGN_OR_RETURN(NewFile file, PlanFile(config, names, weights, options.type));
   file.values.Append(more);
   RETURN_IF_ERROR(CheckReadBack(file, path));
-  return WriteFile(file, weights, path, options);
+  std::vector<std::string> warnings;
+  if (!options.for_quire_alone) RETURN_IF_ERROR(CheckForLlamaCpp(file.config, path, warnings));
+  ASSIGN_OR_RETURN(ConvertReport report, WriteFile(file, weights, path, options));
+  report.warnings = std::move(warnings);
+  return report;
 }
 
 absl::StatusOr<ConvertReport> ConvertToGguf(const files::OpenedModel& model,
@@ -203,7 +225,7 @@ absl::StatusOr<ConvertReport> ConvertToGguf(const files::OpenedModel& model,
   RETURN_IF_ERROR(TokenizerToGguf(model, config.vocab_size, values, warnings));
   ASSIGN_OR_RETURN(ConvertReport report,
                    ConvertWeights(config, names, *model.weights, values, path, options));
-  report.warnings = std::move(warnings);
+  report.warnings.insert(report.warnings.begin(), warnings.begin(), warnings.end());
   return report;
 }
 

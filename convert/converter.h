@@ -33,6 +33,7 @@ struct ConvertOptions {
   // a quantised type.
   kernels::WeightType type = kernels::WeightType::kQ8_0;
   int num_threads = 1;
+  bool for_quire_alone = false;  // the file need not mean the same to llama.cpp
   std::function<void(const ConvertProgress&)> progress = [](const ConvertProgress&) {};
 };
 
@@ -48,13 +49,15 @@ struct ConvertReport {
   // The error of the quantised weights: the square root of (the sum of squared errors / the sum of
   // squared weights).
   double relative_error = 0.0;
-  std::vector<std::string> warnings;  // properties of the tokenizer that the file lacks
+  // Properties of the tokenizer that the file lacks, and what llama.cpp reads otherwise.
+  std::vector<std::string> warnings;
 };
 
 // Converts a Hugging Face directory to the GGUF file `path`. The file is written only if Quire's
 // own readers would read the same model from it. `path` is replaced only by a complete file. If
 // GGUF has no place for a property of the model, returns InvalidArgument or Unimplemented with the
-// name of the property.
+// name of the property. Returns InvalidArgument as well if llama.cpp cannot load the file, unless
+// it is for Quire alone.
 absl::StatusOr<ConvertReport> ConvertToGguf(const files::OpenedModel& model,
                                             const std::string& path, const ConvertOptions& options);
 

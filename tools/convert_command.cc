@@ -29,6 +29,7 @@ struct Options {
   std::string model;
   std::string output;
   std::string type = "q8_0";
+  std::string reader = "all";
   int64_t threads = 0;
   bool overwrite = false;
 };
@@ -51,6 +52,13 @@ base::FlagSet Flags(Options& options) {
             "In a 4-bit file the head is q6_k, 6.6 bits; rows that are not a multiple of a block "
             "are f16. Norms, biases, routers and learned positions are f32",
             &options.type);
+  flags.Add(
+      "for", "READER",
+      "who is to read the file (default all):\n"
+      "  all    Quire and llama.cpp: refuses a model that llama.cpp cannot load, and warns of "
+      "what it reads otherwise\n"
+      "  quire  Quire alone",
+      &options.reader);
   flags.Add("threads", "N", "threads that convert (default: one for each processor)",
             base::IntegerSetter(&options.threads, 0, 1024));
   flags.AddSwitch("overwrite", "replace OUTPUT if it exists", &options.overwrite);
@@ -106,6 +114,7 @@ absl::StatusOr<std::string> Run(const Options& options, kernels::WeightType type
                    convert::ConvertToGguf(model, options.output,
                                           {.type = type,
                                            .num_threads = static_cast<int>(options.threads),
+                                           .for_quire_alone = options.reader == "quire",
                                            .progress = [&](const convert::ConvertProgress& so_far) {
                                              Report(so_far, progress, err);
                                            }}));
@@ -129,6 +138,10 @@ int RunConvert(const std::vector<std::string>& args, std::ostream& out, std::ost
   }
   if (status.ok() && flags.num_operands() != 2) {
     status = absl::InvalidArgumentError("want MODEL and OUTPUT; see --help");
+  }
+  if (status.ok() && options.reader != "all" && options.reader != "quire") {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("--for: want all or quire, got \"", options.reader, "\""));
   }
   if (!status.ok()) return bad_arguments(base::ToStd(status.message()));
   if (options.threads == 0) {

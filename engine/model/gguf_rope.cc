@@ -13,9 +13,9 @@
 namespace quire::engine {
 namespace {
 
-// Reads YaRN as llama.cpp does. The factor of cosines and sines is attn_factor * yarn_attn_factor *
-// YarnAttentionFactor(rope.factor). RopeConfig::truncate stays true, because llama.cpp rounds the
-// ends of the blend to whole dimensions.
+// Reads YaRN as llama.cpp does, with the factor of cosines and sines that it has besides
+// attn_factor: yarn_attn_factor * YarnAttentionFactor(rope.factor). RopeConfig::truncate stays
+// true, because llama.cpp rounds the ends of the blend to whole dimensions.
 absl::Status ReadYarn(GgufFields& fields, RopeConfig& rope) {
   rope.scaling = RopeScaling::kYarn;
   RETURN_IF_ERROR(fields.Float("rope.scaling.yarn_beta_fast", rope.beta_fast, rope.beta_fast));
@@ -26,10 +26,9 @@ absl::Status ReadYarn(GgufFields& fields, RopeConfig& rope) {
     return fields.Error("rope.scaling.yarn_ext_factor",
                         absl::StrFormat("want 1, got %g: not supported", extrapolated));
   }
-  double attention = 1.0, yarn_attention = 1.0;
-  RETURN_IF_ERROR(fields.Float("rope.scaling.attn_factor", 1.0, attention));
+  double yarn_attention = 1.0;
   RETURN_IF_ERROR(fields.Float("rope.scaling.yarn_attn_factor", 1.0, yarn_attention));
-  rope.attention_factor = attention * yarn_attention * YarnAttentionFactor(rope.factor);
+  rope.attention_factor *= yarn_attention * YarnAttentionFactor(rope.factor);
   return absl::OkStatus();
 }
 
@@ -56,6 +55,7 @@ absl::Status ReadGgufRope(GgufFields& fields, ModelDraft& draft) {
   int64_t trained = 0;
   RETURN_IF_ERROR(
       fields.Int("rope.scaling.original_context_length", draft.max_position_embeddings, trained));
+  RETURN_IF_ERROR(fields.Float("rope.scaling.attn_factor", 1.0, rope.attention_factor));
   const bool scaled = factor != 0.0 && factor != 1.0;
   if (type == "linear" && scaled) {
     rope.scaling = RopeScaling::kLinear;
@@ -92,9 +92,10 @@ void WriteGgufRope(const ModelConfig& config, GgufKeys& keys) {
     keys.Int("rope.scaling.original_context_length", rope.original_max_position_embeddings);
     keys.Float("rope.scaling.yarn_beta_fast", rope.beta_fast);
     keys.Float("rope.scaling.yarn_beta_slow", rope.beta_slow);
-    const double attention = rope.attention_factor / YarnAttentionFactor(rope.factor);
-    if (attention != 1.0) keys.Float("rope.scaling.attn_factor", attention);
   }
+  const bool yarn = rope.scaling == RopeScaling::kYarn;
+  const double attention = rope.attention_factor / (yarn ? YarnAttentionFactor(rope.factor) : 1.0);
+  if (attention != 1.0) keys.Float("rope.scaling.attn_factor", attention);
 }
 
 }  // namespace quire::engine

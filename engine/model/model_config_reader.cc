@@ -75,10 +75,9 @@ void CheckRope(const RopeConfig& rope, int64_t key_dim, Checker& check) {
     if (rope.theta == 1.0) check.Fail("rope theta", "want more than 1 with YaRN, got 1");
     check.Range("rope beta_fast", rope.beta_fast, 1e-3, 1e6);
     check.Range("rope beta_slow", rope.beta_slow, 1e-3, 1e6);
-    check.Range("rope attention_factor", rope.attention_factor, 1e-3, 1e3);
   }
+  check.Range("rope attention_factor", rope.attention_factor, 1e-3, 1e3);
   if (rope.scaling == RopeScaling::kLongRope) {
-    check.Range("rope attention_factor", rope.attention_factor, 1e-3, 1e3);
     for (const auto& [name, factors] : {std::pair("rope short_factor", &rope.short_factors),
                                         std::pair("rope long_factor", &rope.long_factors)}) {
       const auto size = static_cast<int64_t>(factors->size());

@@ -6,7 +6,9 @@
 
 Each becomes a Hugging Face directory with weights of a seed, that directory a GGUF file of F32, and llama.cpp's logits
 of it have to agree with the float64 reference on the directory's own tensors, within the bound of its f16 K, V and
-softmax (make_gguf_goldens.py). What quire-convert refuses is printed with the reason.
+softmax (make_gguf_goldens.py). What quire-convert refuses is printed with the reason. Where it says that llama.cpp
+cannot load a file, llama.cpp must fail to load the one that --for quire writes; where it warns that llama.cpp reads a
+file otherwise, the answers must differ.
 """
 
 import argparse
@@ -16,28 +18,22 @@ import subprocess
 import sys
 import tempfile
 
-import torch
-import transformers
-from safetensors.torch import save_file
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "engine" / "model"))
-import make_goldens
-from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, llama4, llama_like, mpt, refact
-from make_gguf_goldens import CONTEXT, check_llama_cpp, choose_prompt
+try:
+    import torch
+    import transformers
+    from safetensors.torch import save_file
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-# Models that are left out, with the reason. llama.cpp does not load the file or does not compute what the
-# file says, or a comparison would show nothing.
-NO_BIASES = "llama.cpp has no biases there"
-NOT_COMPARED = {
-    "phi3_window": "llama.cpp leaves the window out, with a warning",
-    "mpt_qk_ln": "llama.cpp wants a norm of keys as wide as that of queries",
-    "falcon_7b_biases": NO_BIASES, "qwen3_biases": NO_BIASES, "qwen3_moe_normed": NO_BIASES,
-    "neox_no_bias": "llama.cpp wants biases there",
-    "neox_whole_heads": "llama.cpp wants a head besides the embedding",
-    "rope_yarn_betas": "llama.cpp takes YaRN's betas for 32 and 1, whatever the file says",
-    "mixtral": "a rounding to f16 may choose other experts at every position",
-}
+    import make_goldens
+    from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, llama4, llama_like, mpt, refact
+    from make_gguf_goldens import CONTEXT, check_llama_cpp, choose_prompt
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+# Models that are left out, with the reason why a comparison would show nothing.
+NOT_COMPARED = {"mixtral": "a rounding to f16 may choose other experts at every position"}
 
 
 def cases():
@@ -61,11 +57,26 @@ def write_directory(directory, config, tensors):
         model=dict(type="BPE", vocab={character: i for i, character in enumerate(characters)}, merges=[]))))
 
 
+def llama_cpp_loads(path):
+    """Tries in another process, which llama.cpp may end."""
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import llama_library; llama_library.Llama(sys.argv[2], 64, 1)"
+    command = [sys.executable, "-c", program, str(pathlib.Path(__file__).parents[2] / "bench" / "peers"), str(path)]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+def differs(name, path, description, weights, ids):
+    try:
+        check_llama_cpp(name, path, description, weights, ids)
+    except AssertionError:
+        return True
+    return False
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/release/bin"))
     arguments = parser.parse_args()
-    agreed, refused = [], []
+    agreed, refused, other = [], [], []
     with tempfile.TemporaryDirectory() as scratch:
         for name, family, config in cases():
             tensors = {key: make_goldens.fill(key, shape).double() for key, shape in family.shapes(config).items()}
@@ -78,6 +89,9 @@ def main():
             if run.returncode != 0:
                 refused.append(name)
                 print(f"{name:10} refused: {run.stderr.strip()}")
+                if "llama.cpp cannot load" in run.stderr:
+                    subprocess.run([*command, "--for", "quire"], check=True, stdout=subprocess.DEVNULL)
+                    assert not llama_cpp_loads(path), f"{name}: llama.cpp loads it"
                 continue
             description, weights = family.describe(config, tensors, CONTEXT)
             scaling = config.get("rope_scaling", {}).get("rope_type")
@@ -87,9 +101,15 @@ def main():
             if name in NOT_COMPARED:
                 print(f"{name:10} not compared: {NOT_COMPARED[name]}")
                 continue
-            check_llama_cpp(name, path, description, weights, choose_prompt(name, description, weights)[0])
+            ids = choose_prompt(name, description, weights)[0]
+            if "llama.cpp reads this file as" in run.stderr:
+                other.append(name)
+                print(f"{name:10} {run.stderr.strip()}")
+                assert differs(name, path, description, weights, ids), f"{name}: llama.cpp reads it as Quire does"
+                continue
+            check_llama_cpp(name, path, description, weights, ids)
             agreed.append(name)
-    print(f"{len(agreed)} agree, {len(refused)} refused, {len(NOT_COMPARED)} not compared")
+    print(f"{len(agreed)} agree, {len(refused)} refused, {len(other)} read otherwise, {len(NOT_COMPARED)} not compared")
 
 
 if __name__ == "__main__":

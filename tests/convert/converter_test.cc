@@ -39,7 +39,8 @@ using testing::ModelRunner;
 using testing::TempDirectory;
 
 absl::StatusOr<ConvertReport> Convert(const GoldenModel& golden, const std::string& path,
-                                      const ConvertOptions& options) {
+                                      ConvertOptions options) {
+  options.for_quire_alone = true;
   return ConvertWeights(golden.config, golden.names, *golden.weights, files::GgufValues(), path,
                         options);
 }
@@ -63,7 +64,6 @@ const std::map<std::string, std::string>& Refused() {
       {"falcon_rw", "residual"},
       {"falcon_rw_six_heads", "residual"},
       {"neox_serial", "activation"},
-      {"rope_yarn_mscale", "rope truncate"},
       {"rope_dynamic", "rope_scaling"},
       {"mistral_window", "sliding_window"},
       {"mixtral_window", "sliding_window"},

@@ -48,6 +48,9 @@ TEST(ConvertCommandTest, ArgumentsThatMakeNoSense) {
   const Result type = RunConvert({"model", "out.gguf", "--type", "q9"});
   EXPECT_EQ(type.status, 2);
   EXPECT_THAT(type.err, HasSubstr("--type: want one of f32, f16, bf16, q8_0, q4_0, q4_k"));
+  const Result reader = RunConvert({"model", "out.gguf", "--for", "vllm"});
+  EXPECT_EQ(reader.status, 2);
+  EXPECT_THAT(reader.err, HasSubstr("--for: want all or quire, got \"vllm\""));
   EXPECT_EQ(RunConvert({"--help"}).status, 0);
 }
 
