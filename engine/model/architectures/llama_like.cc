@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
 #include "engine/model/architectures/rope_fields.h"
@@ -42,11 +43,21 @@ absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults, M
 
 }  // namespace
 
+// Refuses rope_scaling beside other rope_parameters, since transformers takes rope_scaling then,
+// and loses the rope_theta of the others.
+absl::Status CheckOneRope(const HfFields& fields) {
+  ASSIGN_OR_RETURN(const std::optional<HfFields> now, fields.Object("rope_parameters"));
+  ASSIGN_OR_RETURN(const std::optional<HfFields> before, fields.Object("rope_scaling"));
+  if (!now || !before || now->object() == before->object()) return absl::OkStatus();
+  return fields.Wrong("rope_scaling", "null, or the same as rope_parameters");
+}
+
 absl::Status ReadLlamaRope(const HfFields& fields, const LlamaDefaults& defaults,
                            ModelDraft& draft) {
   draft.ropes[0].layout = kernels::RopeLayout::kHalfSplit;
   draft.ropes[0].rope_dim = draft.every.attention.key_dim;
   RETURN_IF_ERROR(fields.Float("rope_theta", defaults.rope_theta, draft.ropes[0].theta));
+  RETURN_IF_ERROR(CheckOneRope(fields));
   const char* key = fields.Find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
   ASSIGN_OR_RETURN(const std::optional<HfFields> scaling, fields.Object(key));
   RopeOutside outside = {.partial_rotary = defaults.partial_rotary,

@@ -397,6 +397,17 @@ json Gemma2() {
     "hidden_act": "gelu_pytorch_tanh"})");
 }
 
+// transformers 5 takes rope_scaling where both are written.
+TEST(ArchitecturesTest, TwoSpellingsOfTheRotationMustAgree) {
+  json file = Mixtral();
+  file["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 1e6}};
+  file["rope_scaling"] = file["rope_parameters"];
+  EXPECT_TRUE(Read(file).ok()) << Read(file).status();
+  file["rope_scaling"].erase("rope_theta");
+  EXPECT_THAT(std::string(Read(file).status().message()),
+              HasSubstr("rope_scaling: want null, or the same as rope_parameters"));
+}
+
 TEST(ArchitecturesTest, ACapOfZeroIsNone) {
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"}) {
     json file = Mixtral();
