@@ -8,6 +8,8 @@
 #   ./scripts/test.sh --quick     the release build and its tests only
 #   ./scripts/test.sh --image     the release build and the tests of the container image, by buildah and podman, as root
 #   ./scripts/test.sh --mutation  the release build, and a check that its tests notice each planted bug
+#   ./scripts/test.sh --sanitizers  the sanitizer builds and all their tests, without the fuzzers
+#   ./scripts/test.sh --fuzz SECONDS  the ASan build's fuzz targets, each for so long
 #
 # Installs missing Debian/Ubuntu packages (as root or with sudo) and fetches the chat model once. Ends with the skips and
 # their reasons, a table of stage times, and "N passed, N failed, N skipped"; exit status 0 only when nothing failed.
@@ -21,8 +23,10 @@ case "${1:-}" in
   --quick) run=quick ;;
   --image) run=image ;;
   --mutation) run=mutation ;;
+  --sanitizers) run=sanitizers ;;
+  --fuzz) run=fuzz seconds=${2:?want the seconds of each target} ;;
   "") ;;
-  *) sed -n '2,13p' "$0" | sed 's/^# \{0,1\}//'; exit 2 ;;
+  *) sed -n '2,15p' "$0" | sed 's/^# \{0,1\}//'; exit 2 ;;
 esac
 
 results=build/test-results
@@ -134,8 +138,12 @@ if [ "$run" = mutation ]; then
   stage build-release build "$release" && exec "${mutate[@]}"
   exit 1
 fi
+if [ "$run" = fuzz ]; then
+  stage build-asan build "$asan" fuzzers && stage run-fuzz fuzz_all "$asan" "$seconds"
+  exit
+fi
 [ "$run" != image ] || stage image-packages quire_install "${QUIRE_IMAGE_PACKAGES[@]}"
-if stage build-release build "$release"; then
+if [ "$run" != sanitizers ] && stage build-release build "$release"; then
   case $run in
     image) stage test-image run_tests release "$release" -L deploy ;;
     quick) stage test-release run_tests release "$release" -LE deploy ;;
@@ -143,13 +151,14 @@ if stage build-release build "$release"; then
     ci) stage test-release run_quarter "$quarter"; stage mutation "${mutate[@]}" ;;
   esac
 fi
-if [ "$run" = all ] || [ "$run" = ci ]; then
+if [ "$run" = all ] || [ "$run" = ci ] || [ "$run" = sanitizers ]; then
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS="suppressions=$PWD/tests/server/tsan.supp halt_on_error=1"
   # One clang build has ASan, UBSan, the thread-safety analysis, and the coverage instrumentation that guides the
   # fuzzers.
   if [ -n "$asan" ]; then
-    stage build-asan build "$asan" $half && stage test-asan run_asan $half && stage run-fuzz fuzz_all "$asan" 10
+    stage build-asan build "$asan" $half && stage test-asan run_asan $half &&
+      { [ "$run" = sanitizers ] || stage run-fuzz fuzz_all "$asan" 10; }
   fi
   if [ -n "$tsan" ]; then
     stage build-tsan build "$tsan" thread_tests && stage test-tsan run_tsan

@@ -184,16 +184,19 @@ def save_tokenizer(folder):
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def make_model(config, seed, folder):
-    """Saves a model of random weights whose logits spread so widely that ties are rare. Returns it in float64."""
-    torch.manual_seed(seed)
-    # Avoids two implementations of transformers: eager attention of Falcon adds ALiBi twice, and the grouped
-    # matrix product of experts does not take float64.
-    ways = dict(falcon=dict(attn_implementation="sdpa"), mixtral=dict(experts_implementation="eager"),
+def ways_of(config):
+    """Avoids two implementations of transformers: eager attention of Falcon adds ALiBi twice, and the grouped matrix
+    product of experts does not take float64."""
+    return dict(falcon=dict(attn_implementation="sdpa"), mixtral=dict(experts_implementation="eager"),
                 qwen3_moe=dict(experts_implementation="eager"), gemma2=dict(attn_implementation="eager"),
                 llama4_text=dict(attn_implementation="eager"),
                 gpt_oss=dict(attn_implementation="eager", experts_implementation="eager")).get(config.model_type, {})
-    model = transformers.AutoModelForCausalLM.from_config(config, **ways).float().eval()
+
+
+def make_model(config, seed, folder):
+    """Saves a model of random weights whose logits spread so widely that ties are rare. Returns it in float64."""
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(config, **ways_of(config)).float().eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() == 1:
@@ -210,11 +213,16 @@ def theirs(model, ids):
         return model(torch.tensor([ids])).logits[0].double()
 
 
+class Crash(RuntimeError):
+    """The program was ended by a signal."""
+
+
 def run(program, path, prompts):
+    """Returns the answers; raises RuntimeError with the reason when the program refuses the model."""
     lines = "".join(" ".join(map(str, ids)) + "\n" for ids in prompts)
     done = subprocess.run([program, path, str(MAX_TOKENS), str(CONTEXT)], input=lines, capture_output=True, text=True)
     if done.returncode != 0:
-        raise RuntimeError(done.stderr.strip())
+        raise (Crash if done.returncode < 0 else RuntimeError)(done.stderr.strip())
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
