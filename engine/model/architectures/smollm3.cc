@@ -1,6 +1,7 @@
 // SmolLM3: a Llama in which some layers, usually every fourth, do not rotate queries and keys
 // (arXiv:2501.18795).
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -18,7 +19,8 @@ namespace quire::engine {
 namespace {
 
 constexpr std::array<std::string_view, 1> kSmolLm3Classes = {"SmolLM3ForCausalLM"};
-// Without layer_types, the layers that do not rotate have the window, if there is one.
+// Without layer_types, the layers that do not rotate have the window, if there is one. With sliding
+// layer_types that are not used, the answer of transformers depends on its kernel of attention.
 absl::Status ReadWindows(const HfFields& fields, const std::vector<bool>& rotates,
                          ModelDraft& draft) {
   int64_t window = 0;
@@ -26,6 +28,11 @@ absl::Status ReadWindows(const HfFields& fields, const std::vector<bool>& rotate
   RETURN_IF_ERROR(fields.Int("sliding_window", 0, window));
   RETURN_IF_ERROR(fields.Bool("use_sliding_window", false, used));
   if (window < 0) return fields.Wrong("sliding_window", "at least 0");
+  const nlohmann::json* types = fields.Find("layer_types");
+  if (!used && window > 0 && types != nullptr &&
+      std::ranges::find(*types, "sliding_attention") != types->end()) {
+    return fields.Wrong("use_sliding_window", "true beside layer_types with sliding_attention");
+  }
   return ReadLayerPatterns(
       fields, kernels::AttentionPattern::Window(used ? window : 0),
       [&](int64_t layer) { return !rotates[static_cast<size_t>(layer)]; }, draft);
