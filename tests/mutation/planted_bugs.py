@@ -567,6 +567,8 @@ bug("s08", "the oldest never has its turn", "/*by_age=*/IsTurnOfOldest()", "/*by
 bug("s13", "one that does not fit is passed by those of its tenant",
     ("room_is_short = true;", "waiting_->SetAside(tenant);\n      continue;"),
     "if (BUG) {\n        waiting_->SetAside(*state);\n      } else {\n        waiting_->SetAside(tenant);\n      }\n      continue;")
+bug("PassedForEver", "a tenant within its part is passed for ever", "if (state->times_passed >= kMostPasses) return;",
+    "if (!BUG && state->times_passed >= kMostPasses) return;")
 bug("s19", "a scoring request starts without a row", "(state->first_row() && budget.logit_rows == 0)",
     "(!BUG && state->first_row() && budget.logit_rows == 0)")
 

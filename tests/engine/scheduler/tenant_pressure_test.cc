@@ -82,29 +82,33 @@ TEST(TenantPressureTest, OneThatMadeWayMakesTokensBeforeItDoesAgain) {
 }
 
 TEST(TenantPressureTest, ATenantWithinItsPartIsPassedAFewTimes) {
-  Simulation simulation(Config());
-  simulation.Add({.prompt = Prompt(150, 0), .max_tokens = 40, .tenant = "a"});
+  SimulationConfig config = Config();
+  config.block_size = 16;
+  Simulation simulation(config);
+  // It runs for 90 steps, and makes way for nobody.
+  const SequenceId oldest =
+      simulation.Add({.prompt = Prompt(600, 0), .max_tokens = 90, .tenant = "a"});
   std::vector<SequenceId> small;
   const auto add_small = [&] {
-    const auto first = static_cast<int32_t>(1000 + 100 * small.size());
-    const auto max_tokens = static_cast<int32_t>(6 + 3 * (small.size() % 4));
+    const auto first = static_cast<int32_t>(10000 + 100 * small.size());
+    const auto max_tokens = static_cast<int32_t>(4 + 2 * (small.size() % 4));
     small.push_back(
-        simulation.Add({.prompt = Prompt(8, first), .max_tokens = max_tokens, .tenant = "c"}));
+        simulation.Add({.prompt = Prompt(66, first), .max_tokens = max_tokens, .tenant = "c"}));
   };
   for (int i = 0; i < 4; ++i) add_small();
   RunUntilPlanned(simulation, small.back());
   const SequenceId large =
-      simulation.Add({.prompt = Prompt(70, 400), .max_tokens = 4, .tenant = "b"});
+      simulation.Add({.prompt = Prompt(250, 2000), .max_tokens = 4, .tenant = "b"});
   // The small ones never end all at once, so what is free never does for the large one.
   std::set<SequenceId> passed;
-  for (int step = 0; step < 400 && !simulation.Planned(large); ++step) {
+  while (!simulation.Planned(large) && !simulation.ended().contains(oldest)) {
     while (small.size() < simulation.ended().size() + 4) add_small();
     simulation.Step();
     for (size_t i = 4; i < small.size(); ++i) {
       if (simulation.Planned(small[i])) passed.insert(small[i]);
     }
   }
-  EXPECT_TRUE(simulation.Planned(large));
+  EXPECT_TRUE(simulation.Planned(large)) << "before the oldest has ended";
   EXPECT_GT(passed.size(), 0u);
   // Some started before it first lacked blocks, or in the turn of the oldest.
   EXPECT_LE(passed.size(), 2 * static_cast<size_t>(kMostPasses));
