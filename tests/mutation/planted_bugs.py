@@ -401,6 +401,20 @@ drop("QuotaReads", "blocks are read for a tenant that may not hold them",
      "if (IsOverQuota(charge + static_cast<double>(num_blocks), request.params.limits.max_blocks)) {\n    return std::nullopt;\n  }")
 bug("QuotaPlaces", "a fetch takes blocks beyond its tenant's quota", "|| IsOverQuota(charge, fetch.max_blocks)) {",
     "|| (!BUG && IsOverQuota(charge, fetch.max_blocks))) {")
+bug("QuotaOfOne", "a tenant that may hold one block holds any", "return most > 0 &&", "return most > (BUG ? 1 : 0) &&")
+bug("OneTryMore", "a request joins one fetch more than it may", "++waiting.num_tries > kMostTries", "++waiting.num_tries > kMostTries + (BUG ? 1 : 0)")
+bug("OneBlockWaits", "a request waits for one block", "if (num_blocks < kLeastBlocks)", "if (num_blocks < kLeastBlocks - (BUG ? 1 : 0))")
+bug("BehindTheFetch", "a fetch is taken to bring the block after its last", "return block < fetch->what.end &&",
+    "return block < fetch->what.end + (BUG ? 1 : 0) &&")
+bug("LastIsReadTwice", "the last block of another's fetch is read again", "while (wait.shared_end < wait.end && has",
+    "while (wait.shared_end < wait.end - (BUG ? 1 : 0) && has")
+bug("LastIsNotJoined", "a fetch that has one block left is joined by nobody", "begin < fetch.what.end &&", "begin < fetch.what.end - (BUG ? 1 : 0) &&")
+bug("SilenceIsLonger", "a silent disk is waited for a moment longer", "now - last_event_ < kMostSilence;",
+    "now - last_event_ < kMostSilence + (BUG ? absl::Nanoseconds(1) : absl::ZeroDuration());")
+bug("WaitsAtDeadline", "a request waits at its deadline", "now < waiting.request->deadline;",
+    "(now < waiting.request->deadline || (BUG && now == waiting.request->deadline));")
+bug("MoreThanHalf", "blocks that are read take more than half of what is free", "> blocks_.num_available() / 2) return false;",
+    "> blocks_.num_available() / 2 + (BUG ? 1 : 0)) return false;")
 bug, drop = source("engine/disk/read_pace.cc", "disk_test:ReadPaceTest.*")
 bug("SlowForEver", "a disk that was slow once is never tried again", "const bool is_read =", "const bool is_read = BUG ||")
 bug("TrialsTogether", "every request tries the disk while one does", "wanted.num_before > 0 || now", "(!BUG && wanted.num_before > 0) || now")

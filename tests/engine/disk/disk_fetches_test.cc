@@ -160,7 +160,7 @@ TEST_F(DiskFetchesTest, ATrialMakesNoRequestLate) {
   clock_.Advance(ReadPace::kTrialAfter);
   const auto request = RequestFor(PromptOf(1));
   const absl::Duration took = ReadPace::kTrialBlocks * 100 * kMs + (kAllTokens + 1) * kMs;
-  request->deadline = clock_.Now() + took - kMs;
+  request->deadline = clock_.Now() + took - absl::Nanoseconds(1);
   EXPECT_FALSE(TryWait(request));
   request->deadline = clock_.Now() + took;
   EXPECT_TRUE(TryWait(request));
@@ -233,6 +233,99 @@ TEST_F(DiskFetchesTest, WhatTheFetchOfAnotherBringsIsReadOnce) {
   EXPECT_EQ(read, (std::vector<int64_t>{kAllTokens, 0, 12 * kBlockSize}));
 }
 
+// At 16 ms a block, 20 blocks are worth waiting for, and 21 are not.
+TEST_F(DiskFetchesTest, AllThatTheFetchOfAnotherBringsIsReadOnce) {
+  ReadOne(16 * kMs);
+  WriteToDisk(PromptOf(1));
+  ASSERT_TRUE(TryWait(RequestFor(PromptOf(1))));
+  EXPECT_TRUE(TryWait(RequestFor(PromptOf(1))));
+  EXPECT_EQ(RunUntilIdle(), (std::vector<int64_t>{kAllTokens, 0}));
+}
+
+TEST_F(DiskFetchesTest, ATrialBringsNoMoreThanItReads) {
+  ReadOne(20 * kMs);
+  WriteToDisk(PromptOf(1));
+  clock_.Advance(ReadPace::kTrialAfter);
+  ASSERT_TRUE(TryWait(RequestFor(PromptOf(1))));
+  compute_time_ = 19 * 20 * kMs / kAllTokens;  // as long as 19 blocks take
+  EXPECT_FALSE(TryWait(RequestFor(PromptOf(1)))) << "4 of the trial, and 16 after it";
+  RunUntilIdle();
+}
+
+TEST_F(DiskFetchesTest, TheLastBlockOfAFetchIsJoined) {
+  WriteToDisk(PromptOf(1));
+  num_reads_ = 0;
+  TokenIds two = PromptOf(1);
+  two.resize(2 * kBlockSize + 1);
+  ASSERT_TRUE(TryWait(RequestFor(two)));
+  two.resize(kBlockSize + 1);
+  Start(2, two);  // another computes the first block
+  blocks_->Release(2);
+  ASSERT_TRUE(TryWait(RequestFor(PromptOf(1))));
+  EXPECT_EQ(RunUntilIdle(),
+            (std::vector<int64_t>{2 * kBlockSize, (kPromptBlocks - 2) * kBlockSize}));
+  EXPECT_EQ(num_reads_, kPromptBlocks) << "the second block is read once";
+}
+
+TEST_F(DiskFetchesTest, OneBlockIsNotWaitedFor) {
+  WriteToDisk(PromptOf(1));
+  TokenIds tokens = PromptOf(1);
+  tokens.resize(DiskFetches::kLeastBlocks * kBlockSize + 1);
+  const TokenIds fewer(tokens.begin(), tokens.end() - kBlockSize);
+  EXPECT_FALSE(TryWait(RequestFor(fewer)));
+  ASSERT_TRUE(TryWait(RequestFor(tokens)));
+  EXPECT_EQ(RunUntilIdle(), std::vector<int64_t>{DiskFetches::kLeastBlocks * kBlockSize});
+}
+
+// The first request joins the fetches of the others one by one: each brings two blocks that it
+// lacks, and begins when the one before has ended.
+TEST_F(DiskFetchesTest, ARequestTriesAFewTimes) {
+  for (const int32_t num_others : {3, 4}) {
+    blocks_->FreeCached(kNumBlocks);
+    for (int32_t k = 0; k <= num_others; ++k) WriteToDisk(PromptOf(k, 2 * k));
+    std::vector<int64_t> wanted;
+    for (int32_t k = 1; k <= num_others; ++k) {
+      ASSERT_TRUE(TryWait(RequestFor(PromptOf(k, 2 * k))));
+      wanted.push_back((kPromptBlocks - 2 * (k - 1)) * kBlockSize);
+    }
+    ASSERT_TRUE(TryWait(RequestFor(PromptOf(0))));
+    wanted.push_back(num_others == 3 ? (kPromptBlocks - 6) * kBlockSize : 0);
+    EXPECT_EQ(RunUntilIdle(), wanted) << num_others << " others";
+  }
+}
+
+TEST_F(DiskFetchesTest, AWaitEndsAtItsDeadlineAndInSilence) {
+  WriteToDisk(PromptOf(1));
+  const auto request = RequestFor(PromptOf(1));
+  request->deadline = clock_.Now() + kMs;
+  ASSERT_TRUE(TryWait(request));
+  clock_.Advance(kMs - absl::Nanoseconds(1));
+  EXPECT_TRUE(Advance().empty());
+  clock_.Advance(absl::Nanoseconds(1));
+  EXPECT_EQ(Advance().size(), 1u);
+  RunUntilIdle();
+
+  ASSERT_TRUE(TryWait(RequestFor(PromptOf(1))));
+  clock_.Advance(DiskFetches::kMostSilence - absl::Nanoseconds(1));
+  EXPECT_TRUE(Advance().empty());
+  clock_.Advance(absl::Nanoseconds(1));
+  EXPECT_EQ(Advance().size(), 1u);
+  RunUntilIdle();
+}
+
+TEST_F(DiskFetchesTest, WhatIsReadTakesHalfOfWhatIsFree) {
+  for (const int32_t num_free : {2 * static_cast<int32_t>(kPromptBlocks), 39}) {
+    WriteToDisk(PromptOf(1));
+    ASSERT_TRUE(TryWait(RequestFor(PromptOf(1))));
+    for (int64_t i = 0; i < kPromptBlocks; ++i) ASSERT_TRUE(tier_->RunOne());
+    const TokenIds held(static_cast<size_t>((kNumBlocks - num_free) * kBlockSize), 7);
+    Start(2, held);
+    EXPECT_EQ(RunUntilIdle(), std::vector<int64_t>{num_free == 40 ? kAllTokens : 0});
+    blocks_->Release(2);
+    blocks_->FreeCached(kNumBlocks);
+  }
+}
+
 TEST_F(DiskFetchesTest, SoManyFetchesAndNoMore) {
   WriteToDisk(PromptOf(1));
   const auto chain = ChainOf(*RequestFor(PromptOf(1)));
@@ -259,8 +352,10 @@ TEST_F(DiskFetchesTest, ATenantGetsNoMoreBlocksThanItMayHold) {
   const TenantCharges::Payer payer = blocks_->charges().Acquire("tenant");
   const auto request = RequestFor(PromptOf(1));
   request->params.sched.tenant = "tenant";
-  request->params.limits.max_blocks = kPromptBlocks - 1;
-  EXPECT_FALSE(TryWait(request));
+  for (const int32_t most : {1, static_cast<int32_t>(kPromptBlocks) - 1}) {
+    request->params.limits.max_blocks = most;
+    EXPECT_FALSE(TryWait(request)) << most;
+  }
   EXPECT_EQ(GainOf(*request).num_tokens, 0);
   request->params.limits.max_blocks = kPromptBlocks;
   Start(2, TokenIds(1), payer);
