@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -76,6 +77,34 @@ std::string LeftOf(double seconds) {
   return absl::StrFormat("%dh%02dm", left / 3600, left % 3600 / 60);
 }
 
+std::string TimeOf(double seconds) {
+  return seconds < 1 ? absl::StrFormat("%.0f ms", 1000 * seconds)
+                     : absl::StrFormat("%.1f s", seconds);
+}
+
+// Returns `text` of what came since the look before, and of all in parentheses.
+std::string LateAndAll(const std::optional<std::string>& late,
+                       const std::optional<std::string>& all) {
+  if (!all) return "-";
+  return absl::StrCat(late.value_or("-"), " (", *all, ")");
+}
+
+// Returns the mean time to the first token between two looks; nothing if there was none.
+std::optional<std::string> MeanTtft(const v1::LatencyStats& from, const v1::LatencyStats& to) {
+  if (to.first_tokens() <= from.first_tokens()) return std::nullopt;
+  return TimeOf((to.ttft_seconds() - from.ttft_seconds()) /
+                static_cast<double>(to.first_tokens() - from.first_tokens()));
+}
+
+// Returns the share of prompt tokens that were cached between two looks; nothing if none came.
+std::optional<std::string> HitRate(const v1::TokenStats& from, const v1::TokenStats& to) {
+  if (to.prompt_cached() < from.prompt_cached()) return std::nullopt;
+  const uint64_t cached = to.prompt_cached() - from.prompt_cached();
+  const uint64_t computed = to.prompt_computed() - from.prompt_computed();
+  if (cached + computed == 0) return std::nullopt;
+  return absl::StrFormat("%.0f%%", Percent(cached, cached + computed));
+}
+
 std::string TenantName(const std::string& name) {
   return name.empty() ? "(all callers)" : ForTerminal(name);
 }
@@ -85,7 +114,7 @@ void AddPrefixes(const v1::GetCacheMapResponse& cache, const ScreenSize& size,
                  std::vector<std::string>& lines) {
   if (cache.prefixes_size() == 0) return;
   lines.emplace_back();
-  constexpr int kUsers = 24;
+  constexpr int kUsers = 15;
   lines.push_back(absl::StrFormat("%-20s %-12s %7s %6s %6s  %s EXPIRES", "PREFIX", "TENANT",
                                   "TOKENS", "HITS", "SAVED", Padded("USERS", kUsers)));
   const int most = std::min(cache.prefixes_size(), std::max(3, size.rows / 2 - 3));
@@ -126,7 +155,7 @@ std::string TopScreen::Draw(const TopLook& look, double seconds, const ScreenSiz
 
   std::vector<std::string> lines;
   lines.push_back(absl::StrFormat(
-      "%s   %s %s   step %s   %d running   %d waiting%s", ForTerminal(look.model),
+      "%s   %s %s   step %s   %d running   %d waiting%s", Cut(ForTerminal(look.model), 24),
       ForTerminal(look.info.backend()), ForTerminal(look.info.isa_path()),
       steps > 0 ? absl::StrFormat("%.1f ms", 1000 / steps) : "-", now.queue().num_running(),
       now.queue().num_waiting(), now.draining() ? "   DRAINING" : ""));
@@ -150,18 +179,24 @@ std::string TopScreen::Draw(const TopLook& look, double seconds, const ScreenSiz
                         {"▓", pinned},
                         {"▒", blocks.cached()},
                         {"░", blocks.free()}},
-                       std::max(8, size.columns - kLabel - static_cast<int>(shares.size()))),
+                       std::max(4, size.columns - kLabel - static_cast<int>(shares.size()))),
                    shares));
+  lines.push_back(absl::StrFormat("total     %5s generated  %5s of prompts  %5s cached",
+                                  Short(static_cast<double>(tokens.generated())),
+                                  Short(static_cast<double>(tokens.prompt_computed())),
+                                  Short(static_cast<double>(tokens.prompt_cached()))));
+  const bool goes_on = has_before_ && now.sequences().steps() >= before_.sequences().steps();
+  const v1::GetStatsResponse& from = goes_on ? before_ : now;
   lines.push_back(absl::StrFormat(
-      "total     %s generated   %s of prompts   %s cached   %d preemptions   %d refused",
-      Short(static_cast<double>(tokens.generated())),
-      Short(static_cast<double>(tokens.prompt_computed())),
-      Short(static_cast<double>(tokens.prompt_cached())), now.sequences().preemptions(),
-      now.sequences().requests_rejected()));
+      "requests  TTFT %s  hit rate %s  %s preempted  %s refused",
+      LateAndAll(MeanTtft(from.latency(), now.latency()), MeanTtft({}, now.latency())),
+      LateAndAll(HitRate(from.tokens(), tokens), HitRate({}, tokens)),
+      Short(static_cast<double>(now.sequences().preemptions())),
+      Short(static_cast<double>(now.sequences().requests_rejected()))));
   AddPrefixes(look.cache, size, lines);
   if (look.tenants.tenants_size() > 0) {
     lines.emplace_back();
-    lines.push_back(absl::StrFormat("%-24s %5s %12s %12s %9s %9s %8s", "TENANT", "OPEN",
+    lines.push_back(absl::StrFormat("%-20s %5s %12s %12s %8s %7s %7s", "TENANT", "OPEN",
                                     "REQUESTS/MIN", "TOKENS/MIN", "ACCEPTED", "REFUSED", "TOKENS"));
     std::vector<const v1::Tenant*> tenants;
     for (const v1::Tenant& tenant : look.tenants.tenants()) tenants.push_back(&tenant);
@@ -169,9 +204,9 @@ std::string TopScreen::Draw(const TopLook& look, double seconds, const ScreenSiz
       return a->served_tokens() > b->served_tokens();
     });
     for (const v1::Tenant* tenant : tenants) {
-      const std::string name = Padded(TenantName(tenant->name()), 24);
+      const std::string name = Padded(TenantName(tenant->name()), 20);
       lines.push_back(absl::StrCat(
-          name, absl::StrFormat(" %5d %12s %12s %9s %9s %8s", tenant->num_requests(),
+          name, absl::StrFormat(" %5d %12s %12s %8s %7s %7s", tenant->num_requests(),
                                 LimitOf(tenant->has_requests_left(), tenant->requests_left(),
                                         tenant->requests_per_minute()),
                                 LimitOf(tenant->has_tokens_left(), tenant->tokens_left(),

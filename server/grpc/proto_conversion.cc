@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -427,6 +428,10 @@ v1::GetStatsResponse ToProto(const engine::Stats& stats) {
   sequences.set_block_copies(ToWireTotal(stats.block_copies));
   sequences.set_steps(ToWireTotal(stats.steps));
   out.set_draining(stats.draining);
+  v1::LatencyStats& latency = *out.mutable_latency();
+  latency.set_first_tokens(
+      std::accumulate(stats.ttft.counts.begin(), stats.ttft.counts.end(), uint64_t{0}));
+  latency.set_ttft_seconds(stats.ttft.sum);
   return out;
 }
 

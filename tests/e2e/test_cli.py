@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import unittest
 
 import harness
@@ -267,6 +268,20 @@ class CliTest(harness.TestCase):
             self.assertTrue(seen(*more).startswith("\x1b[2mthe\r\nthing?[2J\x1b[0m"), more)
         for more in (("--json",), ("--n", "2"), ("--echo",)):
             self.assertNotIn("\x1b[2m", seen(*more))
+
+    def test_q_ends_the_screen(self):
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+        process = subprocess.Popen([str(harness.BIN / "quire"), "top", "--server", self.server.address, "--interval", "10m"],
+                                   stdin=theirs, stdout=theirs, env=harness.child_environment())
+        seen = b""
+        while b"TTFT" not in seen:
+            seen += os.read(ours, 4096)
+        self.assertFalse(termios.tcgetattr(theirs)[3] & termios.ECHO)
+        os.write(ours, b"xq")
+        self.assertEqual(process.wait(harness.DEADLINE), 0)
+        self.assertTrue(termios.tcgetattr(theirs)[3] & termios.ECHO)
+        os.close(theirs)
 
     def test_ctrl_c_cancels(self):
         for command in (("generate", "--prompt", PROMPT, "--max_tokens", "30000", "--ignore_eos"),

@@ -103,6 +103,8 @@ TEST(ControlServiceTest, Answers) {
   EXPECT_EQ(stats.response.tokens().prompt_cached(), 12u);
   EXPECT_EQ(stats.response.tokens().recomputed(), 14u);
   EXPECT_EQ(stats.response.sequences().finished_abort(), 23u);
+  EXPECT_EQ(stats.response.latency().first_tokens(), 4u + 5u + 6u);
+  EXPECT_EQ(stats.response.latency().ttft_seconds(), 12.5);
   EXPECT_FALSE(stats.response.draining());
 }
 
