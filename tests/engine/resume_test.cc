@@ -431,6 +431,12 @@ TEST_F(ResumeRefusalTest, ATokenOutsideTheVocabulary) {
     params.resume->token_ids[1][1] = id;
     ExpectInvalid(params, "resume_token_ids[1]: want 0..257");
   }
+  for (const int32_t id : {0, 257}) {  // it is refused only because no answer has this token
+    params.resume->token_ids[1][1] = id;
+    const auto sink = harness_->Submit(params);
+    ASSERT_TRUE(sink->WaitFinished());
+    EXPECT_EQ(std::string(sink->status().message()).find("want 0..257"), std::string::npos) << id;
+  }
 }
 
 TEST_F(ResumeRefusalTest, MoreTextThanTheTokensRelease) {

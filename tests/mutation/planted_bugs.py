@@ -271,6 +271,8 @@ bug("PrefixForbiddenIsTold", "what may not be used is told from what does not ex
     'if (BUG && !may && it != by_name_.end()) return absl::NotFoundError("prefix: not yours");\n'
     "  if (!may) return NotFound(name);")
 bug("PrefixEtagIgnored", "an update ignores the etag", "if (!etag.empty() && etag", "if (!BUG && !etag.empty() && etag")
+bug("EndedIsListed", "a prefix is listed at its end", "record.End() <= now) {", "(BUG ? record.End() < now : record.End() <= now)) {")
+bug("NoTtlIsATtl", "a prefix may end when it begins", "*ttl <= absl::ZeroDuration()", "(BUG ? *ttl < absl::ZeroDuration() : *ttl <= absl::ZeroDuration())")
 bug("ColdIsCounted", "a cold prefix serves a request with blocks that it does not have",
     "return it != records_.end() && !it->second->blocks.empty();",
     "return it != records_.end() && (BUG || !it->second->blocks.empty());", "prefix_restart_test:PrefixRestartTest.*")
@@ -304,6 +306,10 @@ drop("PinsBeginAnew", "pins of an earlier run are given again", "next_pin_ = log
 bug, drop = source("engine/sharing/prefix_log.cc", "prefix_restart_test")
 bug("NamedLogGrows", "changes are kept for ever", "log_->bytes() > 2 * used_bytes_", "!BUG && log_->bytes() > 2 * used_bytes_")
 bug("NamedLogUnbounded", "prefixes fill the disk", "if (is_new && used_bytes_", "if (!BUG && is_new && used_bytes_")
+bug("IdBehindVocabulary", "an id that the model does not have is read", "if (value >= static_cast<uint64_t>(vocab_size))",
+    "if (value >= static_cast<uint64_t>(vocab_size) + (BUG ? 1 : 0))", "prefix_restart_test:PrefixLogTest.*")
+bug("NamedLogOneMore", "a prefix is written that is a byte too large", "+ bytes > limits_.max_bytes) {",
+    "+ bytes > limits_.max_bytes + (BUG ? 1 : 0)) {", "prefix_restart_test:PrefixLogTest.*")
 bug("DamageReopens", "a prefix whose last change may be lost is open as it was before", "it->second.allowed_tenants.clear();",
     "if (!BUG) it->second.allowed_tenants.clear();", "prefix_restart_test:PrefixLogTest.*")
 bug("LossIsNoDoubt", "records that are lost may have revoked nothing",
@@ -902,6 +908,9 @@ bug("ResumeForks", "each resumed sample draws for all samples", "state.forked = 
 bug, drop = source("engine/scheduler/scheduler_start.cc", "resume_test")
 bug("ResumeCountsPromptAgain", "the prompt of resumed samples counts for each", "&& !state.started) {", "&& !state.started && !BUG) {")
 bug, drop = source("engine/frontend/resume_check.cc", "resume_test")
+bug("FirstIdUnresumed", "a stream that has the first token id cannot be resumed", "if (id >= 0 &&", "if (id >= (BUG ? 1 : 0) &&")
+bug("LastIdUnresumed", "a stream that has the last token id cannot be resumed", "id < vocab_size) continue;",
+    "id < vocab_size - (BUG ? 1 : 0)) continue;")
 bug("ResumeElsewhere", "another model or arithmetic is accepted", "if (got == here) return", "if (got == here || BUG) return")
 bug, drop = source("files/model_digest.cc", "files_test:ModelDigestTest*")
 bug("DigestSkipsTensor", "the bytes of tensors do not count", "sha.Add(Middle(tensor->bytes, most));", "if (!BUG) sha.Add(Middle(tensor->bytes, most));")
@@ -1190,6 +1199,8 @@ bug, drop = source("engine/sharing/session_content.cc", "sharing_test:SessionCon
 bug("ForkWritesTail", "a fork keeps its parent's tokens behind the fork", "std::min(chunk.num_used, left)",
     "BUG ? chunk.num_used : std::min(chunk.num_used, left)")
 bug, drop = source("engine/sharing/session_registry.cc", "sharing_test:SessionRegistryTest.*")
+bug("EndsWithAnother", "a session ends with one that ends a moment before", "if (record->expiry <= now) {",
+    "if (record->expiry <= now + (BUG ? absl::Nanoseconds(1) : absl::ZeroDuration())) {")
 bug("TwoTurns", "two turns of a session run at once", "if (record->in_turn) return InTurn();",
     "if (!BUG && record->in_turn) return InTurn();")
 bug("SessionExpiresInTurn", "a session expires while its turn runs", "if (record->in_turn) continue;",

@@ -279,12 +279,33 @@ TEST_F(PrefixEngineTest, EndsWhenItsTimeHasPassed) {
   EXPECT_EQ(Run(Request("owner", name, {1}))->summary().usage.prefix_tokens, 40);
   EXPECT_EQ(engine_->stats().blocks_pinned, 3);
   const absl::Status forbidden = Get(name, "x").status();
-  clock_.Advance(absl::Minutes(1));
+  const auto num_listed = [&] {
+    return prefixes().List(Caller("owner"), std::nullopt, 0, 10)->prefixes.size();
+  };
+  clock_.Advance(absl::Minutes(1) - absl::Nanoseconds(1));
+  EXPECT_TRUE(Get(name).ok());
+  EXPECT_EQ(num_listed(), 1u);
+  clock_.Advance(absl::Nanoseconds(1));
   EXPECT_EQ(Get(name).status().code(), absl::StatusCode::kNotFound) << "before any timer";
+  EXPECT_EQ(num_listed(), 0u);
   EXPECT_EQ(Get(name).status(), forbidden);
   RunUntilIdle();
   EXPECT_EQ(engine_->stats().blocks_pinned, 0);
   EXPECT_EQ(engine_->stats().blocks_held, 0);
+}
+
+TEST_F(PrefixEngineTest, ATtlIsMoreThanNone) {
+  PrefixParams params = Params("owner", RandomIds(40, 1));
+  for (const absl::Duration ttl : {absl::ZeroDuration(), -absl::Nanoseconds(1)}) {
+    params.expiration = ttl;
+    EXPECT_EQ(prefixes().Create(params, [](const auto&) {}).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << ttl;
+  }
+  params.expiration = absl::Nanoseconds(1);
+  EXPECT_NE(Begin(params)->name, "");
+  clock_.Advance(absl::Nanoseconds(1));
+  RunUntilIdle();
 }
 
 TEST_F(PrefixEngineTest, AHitMovesTheEnd) {

@@ -771,6 +771,40 @@ TEST(PrefixLogTest, DamageOfVersion1BringsBackNothingThatWasRevoked) {
   EXPECT_GT(num_with_all, 2 * (whole.size() - 0x38) * 9 / 10) << "most damage costs one prefix";
 }
 
+TEST(PrefixLogTest, BoundsHoldAtTheirEdges) {
+  const testing::TempDirectory temp;
+  const auto directory = *files::StateDirectory::Open(temp.path());
+  const auto content = std::make_shared<PrefixContent>();
+  content->ids = {0, 9};
+  content->given = content->ids;
+  const SavedPrefix saved{
+      .pin = 1, .name = base::NewResourceName("prefixes"), .tenant = "owner", .content = content};
+  int64_t bytes = 0;
+  {
+    auto log = *PrefixLog::Open(*directory, "digest", {.max_bytes = 1 << 20, .vocab_size = 10});
+    const int64_t before = log->bytes();
+    ASSERT_TRUE(log->Save(saved).ok());
+    ASSERT_TRUE(log->Sync().ok());
+    bytes = log->bytes() - before;
+  }
+  EXPECT_EQ(PrefixLog::Open(*directory, "digest", {.max_bytes = 1 << 20, .vocab_size = 9})
+                .status()
+                .code(),
+            absl::StatusCode::kFailedPrecondition);
+  {
+    auto log = *PrefixLog::Open(*directory, "digest", {.max_bytes = 2 * bytes, .vocab_size = 10});
+    EXPECT_EQ(log->TakeSaved().at(0).content->ids, content->ids);
+    SavedPrefix second = saved;
+    second.pin = 2;
+    EXPECT_TRUE(log->Save(second).ok());
+    ASSERT_TRUE(log->Remove(2).ok());
+  }
+  auto log = *PrefixLog::Open(*directory, "digest", {.max_bytes = 2 * bytes - 1, .vocab_size = 10});
+  SavedPrefix third = saved;
+  third.pin = 3;
+  EXPECT_EQ(log->Save(third).code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(PrefixLogTest, ALogOfAnotherModelIsRefused) {
   const testing::TempDirectory temp;
   const auto directory = *files::StateDirectory::Open(temp.path());

@@ -279,6 +279,14 @@ TEST_F(SessionRegistryTest, ASessionEndsAfterItsTtl) {
   EXPECT_EQ(GetCode(longer), StatusCode::kOk);
 }
 
+TEST_F(SessionRegistryTest, TheEndOfOneSessionEndsNoOther) {
+  const std::string name = Created({.ttl = absl::Seconds(10)}).name;
+  const std::string next = Created({.ttl = absl::Seconds(10) + absl::Nanoseconds(1)}).name;
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_EQ(GetCode(name), StatusCode::kNotFound);
+  EXPECT_EQ(GetCode(next), StatusCode::kOk);
+}
+
 TEST_F(SessionRegistryTest, TheTtlRestsInATurnAndStartsAnewAtItsEnd) {
   const std::string name = Created({.ttl = absl::Seconds(10)}).name;
   auto turn = registry_.BeginTurn("", name, "", [] {});
