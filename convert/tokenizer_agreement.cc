@@ -98,7 +98,8 @@ absl::Status CompareAround(const text::Tokenizer& directory, const text::Tokeniz
   TokenizerDifference around{.text = "x"};
   for (const auto& [tokenizer, ids] :
        {std::pair(&directory, &around.want), std::pair(&gguf, &around.got)}) {
-    ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, tokenizer->Encode("x", {}));
+    ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
+                     tokenizer->Encode("x", {.kind = text::InputKind::kWhole}));
     for (const text::EncodedToken& token : tokens) ids->push_back(token.id);
   }
   if (around.want != around.got) {

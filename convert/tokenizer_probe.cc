@@ -106,7 +106,7 @@ std::string Describe(const TokenizerDifference& difference) {
 std::vector<int32_t> PlainIds(const text::Tokenizer& tokenizer, std::string_view text,
                               bool parse_special_tokens) {
   const auto tokens = tokenizer.Encode(
-      text, {.add_special_tokens = false, .parse_special_tokens = parse_special_tokens});
+      text, {.kind = text::InputKind::kPart, .parse_special_tokens = parse_special_tokens});
   std::vector<int32_t> ids;
   if (!tokens.ok()) return ids;
   for (const text::EncodedToken& token : *tokens) ids.push_back(token.id);

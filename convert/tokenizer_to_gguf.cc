@@ -31,24 +31,6 @@ constexpr std::string_view kPreKey = "tokenizer.ggml.pre";
 // and EOS, readers of a "llama" tokenizer would assume tokens 1 and 2.
 constexpr int64_t kNoToken = 0xFFFFFFFF;
 
-// The ids of the tokens that are added before and after a text.
-struct AroundText {
-  std::vector<int32_t> front;
-  std::vector<int32_t> behind;
-};
-
-absl::StatusOr<AroundText> FindAroundText(const text::Tokenizer& tokenizer) {
-  AroundText around;
-  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> empty, tokenizer.Encode("", {}));
-  for (const text::EncodedToken& token : empty) around.front.push_back(token.id);
-  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, tokenizer.Encode("x", {}));
-  for (auto it = tokens.rbegin(); it != tokens.rend() && it->begin == 1; ++it) {
-    around.behind.insert(around.behind.begin(), it->id);
-  }
-  around.front.resize(around.front.size() - around.behind.size());
-  return around;
-}
-
 int32_t IdOf(const HfVocabulary& vocabulary, std::string_view token) {
   const auto it = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), token);
   return token.empty() || it == vocabulary.tokens.end()
@@ -78,17 +60,18 @@ void AddOtherEnds(const text::Tokenizer& directory, const HfVocabulary& vocabula
 absl::Status AddSpecialTokens(const files::OpenedModel& model, const text::Tokenizer& directory,
                               const HfVocabulary& vocabulary, files::GgufValues& values) {
   const nlohmann::json& config = model.hf->tokenizer_config;
-  ASSIGN_OR_RETURN(const AroundText around, FindAroundText(directory));
+  const std::vector<int32_t>& front = directory.frame().prefix_ids;
+  const std::vector<int32_t>& behind = directory.frame().suffix_ids;
   int32_t bos = directory.bos_id();
-  if (bos < 0 && around.front.size() == 1) bos = around.front[0];
+  if (bos < 0 && front.size() == 1) bos = front[0];
   int32_t eos = IdOf(vocabulary, text::SpecialTokenText(config, "eos_token"));
   if (eos < 0 && !directory.end_ids().empty()) eos = directory.end_ids().front();
-  if (eos < 0 && around.behind.size() == 1) eos = around.behind[0];
-  for (const auto& [ids, only] : {std::pair(around.front, bos), std::pair(around.behind, eos)}) {
+  if (eos < 0 && behind.size() == 1) eos = behind[0];
+  for (const auto& [ids, only] : {std::pair(front, bos), std::pair(behind, eos)}) {
     if (ids.empty() || (ids.size() == 1 && ids[0] == only)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("the post-processor adds the tokens [", absl::StrJoin(around.front, " "),
-                     "] in front of a text and [", absl::StrJoin(around.behind, " "),
+        absl::StrCat("the post-processor adds the tokens [", absl::StrJoin(front, " "),
+                     "] in front of a text and [", absl::StrJoin(behind, " "),
                      "] behind; GGUF can say bos_token (", bos, ") and eos_token (", eos, ")"));
   }
   if (vocabulary.byte_level) {
@@ -103,8 +86,8 @@ absl::Status AddSpecialTokens(const files::OpenedModel& model, const text::Token
   if (unknown < 0) unknown = IdOf(vocabulary, text::SpecialTokenText(config, "unk_token"));
   AddId("unknown", unknown, values);
   AddId("padding", IdOf(vocabulary, text::SpecialTokenText(config, "pad_token")), values);
-  values.Bool("tokenizer.ggml.add_bos_token", !around.front.empty());
-  values.Bool("tokenizer.ggml.add_eos_token", !around.behind.empty());
+  values.Bool("tokenizer.ggml.add_bos_token", !front.empty());
+  values.Bool("tokenizer.ggml.add_eos_token", !behind.empty());
   return absl::OkStatus();
 }
 

@@ -443,7 +443,8 @@ absl::StatusOr<std::vector<Piece>> EngineImpl::Tokenize(std::string_view text,
                                                         bool add_special_tokens,
                                                         bool parse_special_tokens) const {
   ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
-                   frontend_.Encode(text, {.add_special_tokens = add_special_tokens,
+                   frontend_.Encode(text, {.kind = add_special_tokens ? text::InputKind::kPrompt
+                                                                      : text::InputKind::kPart,
                                            .parse_special_tokens = parse_special_tokens}));
   std::vector<Piece> pieces;
   pieces.reserve(tokens.size());

@@ -53,8 +53,7 @@ base::FlagSet Flags(Options& options) {
             "print only the token ids of TEXT, as a JSON list; special tokens are added and "
             "recognised as for a text prompt",
             &options.tokenize);
-  flags.AddSwitch("no_special_tokens", "with --tokenize: add no BOS or EOS",
-                  &options.no_special_tokens);
+  flags.AddSwitch("no_special_tokens", "with --tokenize: add no BOS", &options.no_special_tokens);
   flags.AddSwitch("perplexity",
                   "measure the model's perplexity on the file TEXT. Progress is written to stderr. "
                   "One line on stdout at the end is `perplexity=... error=... scored=...`, or with "
@@ -102,9 +101,10 @@ absl::Status CheckOperands(const Options& options, size_t given) {
 // Returns the ids as a JSON list, such as "[1, 2, 3]".
 absl::StatusOr<std::string> Tokenize(const files::OpenedModel& model, const Options& options) {
   ASSIGN_OR_RETURN(const auto tokenizer, engine::LoadTokenizer(model));
-  ASSIGN_OR_RETURN(
-      const std::vector<text::EncodedToken> tokens,
-      tokenizer->Encode(*options.tokenize, {.add_special_tokens = !options.no_special_tokens}));
+  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
+                   tokenizer->Encode(*options.tokenize, {.kind = options.no_special_tokens
+                                                                     ? text::InputKind::kPart
+                                                                     : text::InputKind::kPrompt}));
   return absl::StrCat("[",
                       absl::StrJoin(tokens, ", ",
                                     [](std::string* out, const text::EncodedToken& token) {

@@ -29,18 +29,17 @@ absl::StatusOr<std::vector<int32_t>> Tokenize(const text::Tokenizer& tokenizer,
                                               std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   // The text comes from outside, so a special token written in it is ordinary text.
-  ASSIGN_OR_RETURN(
-      const std::vector<text::EncodedToken> tokens,
-      tokenizer.Encode(text, {.add_special_tokens = true, .parse_special_tokens = false}));
+  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
+                   tokenizer.Encode(text, {.parse_special_tokens = false}));
   std::vector<int32_t> ids;
   for (const text::EncodedToken& token : tokens) ids.push_back(token.id);
   return ids;
 }
 
 // Returns the BOS that the tokenizer puts before a text, or -1.
-absl::StatusOr<int32_t> AddedBos(const text::Tokenizer& tokenizer) {
-  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> added, tokenizer.Encode("", {}));
-  return !added.empty() && added[0].id == tokenizer.bos_id() ? added[0].id : -1;
+int32_t AddedBos(const text::Tokenizer& tokenizer) {
+  const std::vector<int32_t>& added = tokenizer.frame().prefix_ids;
+  return !added.empty() && added[0] == tokenizer.bos_id() ? added[0] : -1;
 }
 
 }  // namespace
@@ -72,12 +71,11 @@ absl::StatusOr<std::string> RunPerplexity(const files::OpenedModel& model,
   ASSIGN_OR_RETURN(const std::vector<TextWindow> windows, MakeWindows(std::ssize(tokens), options));
   Progress progress;
   const bool llama_cpp = options.stride == 0;
-  ASSIGN_OR_RETURN(const int32_t bos, AddedBos(*parts.tokenizer));
-  ASSIGN_OR_RETURN(const Perplexity result,
-                   ComputePerplexity(parts, tokens, options, llama_cpp ? bos : -1,
-                                     [&](const Perplexity& so_far) {
-                                       Report(so_far, std::ssize(windows), progress, err);
-                                     }));
+  ASSIGN_OR_RETURN(
+      const Perplexity result,
+      ComputePerplexity(
+          parts, tokens, options, llama_cpp ? AddedBos(*parts.tokenizer) : -1,
+          [&](const Perplexity& so_far) { Report(so_far, std::ssize(windows), progress, err); }));
   const char* rule = llama_cpp ? "llama.cpp" : "strided";
   if (!command.json) {
     return absl::StrFormat(

@@ -96,7 +96,7 @@ absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPrompt(Request
     auto& [text, options] = prompt.emplace();
     if (const ChatMessages* messages = std::get_if<ChatMessages>(&params.prompt)) {
       ASSIGN_OR_RETURN(text, ApplyChatTemplate(*messages, /*add_generation_prompt=*/true));
-      options.add_special_tokens = false;  // the template writes special tokens itself
+      options.kind = text::InputKind::kChat;
     } else {
       text = std::get<std::string>(params.prompt);
     }
@@ -258,20 +258,19 @@ absl::StatusOr<TokenIds> Frontend::EncodeContinuation(
     const std::string& field, const std::string& text, const TokenIds& prompt_ids,
     const std::optional<PromptText>& prompt) const {
   const text::EncodeOptions options =
-      prompt ? prompt->options : text::EncodeOptions{.add_special_tokens = false};
+      prompt ? prompt->options : text::EncodeOptions{.kind = text::InputKind::kPart};
   ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
                    tokenizer_.Encode(prompt ? prompt->text + text : text, options));
   TokenIds whole = Ids(tokens);
   if (!prompt) return whole;
-  if (whole.size() < prompt_ids.size() ||
-      !std::equal(prompt_ids.begin(), prompt_ids.end(), whole.begin())) {
+  std::optional<TokenIds> behind = IdsBehind(tokenizer_.frame(), prompt_ids, whole);
+  if (!behind) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: want a text whose tokens begin where the prompt's end, but one spans the border; move "
         "white space from the prompt's end to the continuation, or send token_ids",
         field));
   }
-  whole.erase(whole.begin(), whole.begin() + std::ssize(prompt_ids));
-  return whole;
+  return *std::move(behind);
 }
 
 absl::Status Frontend::ResolveLengths(Request& request) const {
@@ -375,7 +374,7 @@ absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& mess
         limits_.max_prompt_bytes, kMessageBytes, bytes));
   }
   absl::StatusOr<std::string> prompt = chat_->Render(messages, add_generation_prompt);
-  if (prompt.ok()) return prompt;
+  if (prompt.ok()) return tokenizer_.frame().BeginChat(*std::move(prompt));
   // The error message comes from the template itself (raise_exception), or tells why the template
   // failed.
   return absl::Status(prompt.status().code(),

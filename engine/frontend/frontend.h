@@ -92,7 +92,10 @@ class Frontend {
   // tokenizer cannot split it.
   absl::StatusOr<std::vector<text::EncodedToken>> Encode(std::string_view text,
                                                          const text::EncodeOptions& options) const;
-  // Renders the chat template. Returns FailedPrecondition, with the reason, when there is none.
+  // Returns the text of a conversation, which is tokenized as an input of the kind kChat: what the
+  // template renders, and before it the BOS that the model wants there if the template does not
+  // write it. Returns FailedPrecondition, with the reason, when
+  // there is none.
   absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                 bool add_generation_prompt) const;
   // Returns the text of `ids`. Returns InvalidArgument when an id is outside the vocabulary, or the

@@ -2,6 +2,7 @@
 // of what follows.
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -20,12 +21,6 @@ namespace {
 constexpr const char* kNextMessages[] = {"x", "7 y"};
 
 constexpr size_t kShownBytes = 40;
-
-bool BeginsWith(std::span<const text::EncodedToken> tokens, const TokenIds& ids) {
-  return tokens.size() >= ids.size() &&
-         std::equal(ids.begin(), ids.end(), tokens.begin(),
-                    [](int32_t id, const text::EncodedToken& token) { return id == token.id; });
-}
 
 std::string Shown(std::string_view text) {
   return absl::StrCat("\"", absl::Utf8SafeCHexEscape(std::string(text.substr(0, kShownBytes))),
@@ -50,7 +45,7 @@ absl::StatusOr<TokenIds> Frontend::EncodePrefix(const PromptContent& given) cons
     const auto encode = [&](std::string_view rendered) -> absl::StatusOr<TokenIds> {
       RETURN_IF_ERROR(CheckFits("chat", params, std::ssize(rendered)));
       ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
-                       Encode(rendered, {.add_special_tokens = false}));
+                       Encode(rendered, {.kind = text::InputKind::kChat}));
       return Ids(tokens);
     };
     const auto keep_common = [&](const TokenIds& other) {
@@ -129,16 +124,16 @@ absl::StatusOr<Frontend::AfterPrefix> Frontend::EncodeAfterPrefix(const PrefixCo
     ChatMessages all = std::get<ChatMessages>(prefix.given);
     all.insert(all.end(), messages->begin(), messages->end());
     ASSIGN_OR_RETURN(whole.text, ApplyChatTemplate(all, generates));
-    whole.options.add_special_tokens = false;  // the template writes special tokens itself
+    whole.options.kind = text::InputKind::kChat;
   } else {
     whole.text = absl::StrCat(std::get<std::string>(prefix.given), std::get<std::string>(prompt));
   }
   RETURN_IF_ERROR(CheckFits("prompt", params, std::ssize(whole.text)));
   ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, Encode(whole.text, whole.options));
-  if (!BeginsWith(tokens, prefix.ids)) {
-    return PartsFromPrefix(prefix, is_owner, whole.text, tokens);
-  }
-  whole.ids = Ids(tokens);
+  const std::optional<TokenIds> behind = IdsBehind(tokenizer_.frame(), prefix.ids, Ids(tokens));
+  if (!behind) return PartsFromPrefix(prefix, is_owner, whole.text, tokens);
+  whole.ids = prefix.ids;
+  whole.ids.insert(whole.ids.end(), behind->begin(), behind->end());
   RETURN_IF_ERROR(CheckTokenIds("prompt: tokens", whole.ids));
   return whole;
 }

@@ -160,7 +160,7 @@ absl::StatusOr<SessionSeam::Extended> SessionSeam::ExtendWithMessages(const Sess
     ASSIGN_OR_RETURN(added, EncodeBehind(before, std::string_view(rendered).substr(seen.size())));
   } else {
     ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
-                     frontend_.Encode(rendered, {.add_special_tokens = false}));
+                     frontend_.Encode(rendered, {.kind = text::InputKind::kChat}));
     added = *IdsFrom(tokens, 0);
     const TokenIds old = before.ToIds();
     const int64_t kept = std::ranges::mismatch(old, added).in1 - old.begin();
@@ -200,12 +200,13 @@ absl::StatusOr<TokenIds> SessionSeam::EncodeBehind(const SessionContent& before,
   for (const std::string& context :
        {TextOf(before.Ids(begin, before.num_tokens()), /*skip_special_tokens=*/false),
         std::string("\n")}) {
-    ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
-                     frontend_.Encode(context + std::string(text), {.add_special_tokens = false}));
+    ASSIGN_OR_RETURN(
+        const std::vector<text::EncodedToken> tokens,
+        frontend_.Encode(context + std::string(text), {.kind = text::InputKind::kPart}));
     if (std::optional<TokenIds> ids = IdsFrom(tokens, std::ssize(context))) return *std::move(ids);
   }
   ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
-                   frontend_.Encode(text, {.add_special_tokens = false}));
+                   frontend_.Encode(text, {.kind = text::InputKind::kPart}));
   return *IdsFrom(tokens, 0);
 }
 

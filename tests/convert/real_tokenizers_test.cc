@@ -75,7 +75,7 @@ void ExpectSame(const Converted& converted, const std::vector<std::string>& text
   for (const std::string& text : texts) {
     const auto want = IdsOf(Encoded(*converted.directory, text));
     const auto got = IdsOf(Encoded(*converted.gguf, text));
-    const text::EncodeOptions plain{.add_special_tokens = false, .parse_special_tokens = false};
+    const text::EncodeOptions plain{.kind = text::InputKind::kPart, .parse_special_tokens = false};
     const bool same =
         want == got &&
         IdsOf(Encoded(*converted.directory, text, plain)) ==

@@ -52,7 +52,7 @@ text::GgufTokenType TypeAt(const files::GgufValues& values, size_t id) {
 void ExpectSameIds(const Converted& converted, const std::string& text) {
   EXPECT_EQ(IdsOf(Encoded(*converted.gguf, text)), IdsOf(Encoded(*converted.directory, text)))
       << text;
-  const text::EncodeOptions plain{.add_special_tokens = false, .parse_special_tokens = false};
+  const text::EncodeOptions plain{.kind = text::InputKind::kPart, .parse_special_tokens = false};
   EXPECT_EQ(IdsOf(Encoded(*converted.gguf, text, plain)),
             IdsOf(Encoded(*converted.directory, text, plain)))
       << "plain " << text;
@@ -88,25 +88,34 @@ TEST(TokenizerToGgufTest, ByteLevelIsReadBackTheSame) {
   EXPECT_EQ(StringAt(converted->values, "tokenizer.chat_template"), "absent");
 }
 
+// A post-processor that puts BOS before a text and EOS behind it.
+json EndsOfSentencePiece() {
+  const auto special = [](const std::string& token) {
+    return json{{"SpecialToken", {{"id", token}}}};
+  };
+  return {{"type", "TemplateProcessing"},
+          {"single", {special("<s>"), {{"Sequence", {{"id", "A"}}}}, special("</s>")}},
+          {"special_tokens", {{"<s>", {{"ids", {1}}}}, {"</s>", {{"ids", {2}}}}}}};
+}
+
 TEST(TokenizerToGgufTest, SentencePieceIsReadBackTheSame) {
-  const auto converted =
-      Convert(DirectoryOf(SentencePieceJson().dump(), {{"tokenizer_class", "LlamaTokenizer"},
-                                                       {"add_bos_token", true},
-                                                       {"add_eos_token", true},
-                                                       {"bos_token", "<s>"},
-                                                       {"eos_token", "</s>"},
-                                                       {"pad_token", "<unk>"},
-                                                       {"chat_template", "{{ messages }}"}}));
+  json root = SentencePieceJson();
+  root["post_processor"] = EndsOfSentencePiece();
+  const auto converted = Convert(DirectoryOf(root.dump(), {{"bos_token", "<s>"},
+                                                           {"eos_token", "</s>"},
+                                                           {"pad_token", "<unk>"},
+                                                           {"chat_template", "{{ bos_token }}x"}}));
   ASSERT_TRUE(converted.ok()) << converted.status();
   EXPECT_THAT(converted->warnings, IsEmpty());
   for (const char* text : kTexts) ExpectSameIds(*converted, text);
   EXPECT_EQ(converted->gguf->Piece(Encoded(*converted->gguf, "hello")[1].id), "▁hello");
-  EXPECT_THAT(IdsOf(Encoded(*converted->gguf, "")), ElementsAre(1, 2));
+  EXPECT_THAT(IdsOf(Encoded(*converted->gguf, "", {.kind = text::InputKind::kWhole})),
+              ElementsAre(1, 2));
   EXPECT_EQ(TypeAt(converted->values, 0), text::GgufTokenType::kUnknown);
   EXPECT_EQ(TypeAt(converted->values, 1), text::GgufTokenType::kControl);
   EXPECT_EQ(TypeAt(converted->values, 3), text::GgufTokenType::kByte);
   EXPECT_EQ(StringAt(converted->values, "tokenizer.ggml.model"), "llama");
-  EXPECT_EQ(StringAt(converted->values, "tokenizer.chat_template"), "{{ messages }}");
+  EXPECT_EQ(StringAt(converted->values, "tokenizer.chat_template"), "{{ bos_token }}x");
   const auto metadata = converted->values.View("made.gguf");
   EXPECT_EQ(metadata->IntOr("tokenizer.ggml.padding_token_id", -1).value(), 0);
 }

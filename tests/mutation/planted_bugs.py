@@ -656,6 +656,16 @@ bug("a07", "queued work is dropped at the end", ("void WorkerPool::Run(", "if (!
     "if (!work.run || (BUG && stopping_)) return;")
 drop("l21", "work does not wake a frontend thread", ("push_back(std::move(work));", "work_available_.NotifyOne();"))
 
+bug, drop = source("text/tokenizer/input_frame.cc", "tokenizer_test:SpecialTokensTest.*")
+bug("y01", "a chat of a GGUF file begins without BOS", "(kind == InputKind::kChat && begins_chats)",
+    "(!BUG && kind == InputKind::kChat && begins_chats)")
+bug("y02", "a prompt that writes BOS gets a second one", "(begins && !has_prefix)", "(begins && (BUG || !has_prefix))")
+bug("y03", "a prompt ends with EOS", "if (!is_whole || has_suffix) return;", "if ((!is_whole && !BUG) || has_suffix) return;")
+bug("y07", "BOS that is EOS stands for both in an empty text", "const bool has_suffix = IsAt(suffix_ids, given.last(num_last));",
+    "const bool has_suffix = IsAt(suffix_ids, given.last(num_last)) || (BUG && suffix_ids == prefix_ids);")
+bug, drop = source("engine/frontend/token_ids.h", "frontend_test:PrefixPromptTest.*")
+bug("y08", "a prefix of an earlier version parts from its prompts", "frame.NumLeading(whole)", "BUG ? 0 : frame.NumLeading(whole)")
+
 bug, drop = source("engine/frontend/frontend.cc", "frontend_test")
 bug("f02", "the cache's size is off by a block", "= limits_.cache_tokens / limits_.block_size;",
     "= limits_.cache_tokens / limits_.block_size - (BUG ? 1 : 0);")

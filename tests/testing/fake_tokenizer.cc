@@ -11,6 +11,7 @@ FakeTokenizer::FakeTokenizer(std::vector<std::string> pieces) {
   tokens_.emplace_back("<s>");
   tokens_.emplace_back("</s>");
   end_ids_ = {eos_id()};
+  frame_.prefix_ids = {bos_id()};
 }
 
 int64_t FakeTokenizer::max_token_bytes() const {
@@ -20,7 +21,6 @@ int64_t FakeTokenizer::max_token_bytes() const {
 absl::StatusOr<std::vector<text::EncodedToken>> FakeTokenizer::Encode(
     std::string_view text, const text::EncodeOptions& options) const {
   std::vector<text::EncodedToken> encoded;
-  if (options.add_special_tokens) encoded.push_back({.id = bos_id()});
   for (size_t begin = 0; begin < text.size();) {
     int32_t best = static_cast<unsigned char>(text[begin]);
     for (int32_t id = 256; id < bos_id(); ++id) {
@@ -34,6 +34,7 @@ absl::StatusOr<std::vector<text::EncodedToken>> FakeTokenizer::Encode(
         {.id = best, .begin = static_cast<int64_t>(begin), .end = static_cast<int64_t>(end)});
     begin = end;
   }
+  frame_.Put(options.kind, std::ssize(text), encoded);
   return encoded;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "text/tokenizer/tokenizer.h"
@@ -29,11 +30,14 @@ class FakeTokenizer : public text::Tokenizer {
   bool IsSpecial(int32_t id) const override { return id == bos_id() || id == eos_id(); }
   int64_t max_token_bytes() const override;
   bool strips_leading_space() const override { return false; }
+  const text::InputFrame& frame() const override { return frame_; }
+  void set_frame(text::InputFrame frame) { frame_ = std::move(frame); }
   int32_t bos_id() const override { return vocab_size() - 2; }
   int32_t eos_id() const { return vocab_size() - 1; }
   const std::vector<int32_t>& end_ids() const override { return end_ids_; }
 
  private:
+  text::InputFrame frame_;  // puts BOS before a prompt
   std::vector<std::string> tokens_;
   std::vector<int32_t> end_ids_;
 };

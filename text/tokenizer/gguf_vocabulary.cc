@@ -142,11 +142,15 @@ absl::Status AddEnds(const GgufVocabulary& vocabulary, const PieceIds& ids, bool
                      bool add_eos, int32_t bos, int32_t eos, TokenizerParts& parts) {
   if (vocabulary.add_bos.value_or(add_bos)) {
     if (bos < 0) return Invalid("add_bos_token", "true, but there is no bos_token_id");
-    parts.prefix_ids.push_back(bos);
+    parts.frame.prefix_ids.push_back(bos);
+    if (const auto id = static_cast<size_t>(bos); IsAddedType(TypeOf(vocabulary, id))) {
+      parts.frame.prefix_text = vocabulary.tokens[id];
+    }
   }
+  parts.frame.begins_chats = true;
   if (vocabulary.add_eos.value_or(add_eos)) {
     if (eos < 0) return Invalid("add_eos_token", "true, but there is no eos_token_id");
-    parts.suffix_ids.push_back(eos);
+    parts.frame.suffix_ids.push_back(eos);
   }
   parts.bos_id = bos;
   for (const int32_t id :

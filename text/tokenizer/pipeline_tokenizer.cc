@@ -65,9 +65,6 @@ absl::StatusOr<std::vector<EncodedToken>> PipelineTokenizer::Encode(
     std::string_view text, const EncodeOptions& options) const {
   std::vector<EncodedToken> out;
   out.reserve(text.size() / 4 + 2);
-  if (options.add_special_tokens) {
-    for (const int32_t id : parts_.prefix_ids) out.push_back({.id = id});
-  }
   const std::optional<AlignedText> clean = ReplaceInvalidUtf8(text);
   const TextPart whole = clean ? clean->Part() : TextPart{.text = text};
   std::vector<AddedTokens::Part> token_parts;
@@ -81,10 +78,7 @@ absl::StatusOr<std::vector<EncodedToken>> PipelineTokenizer::Encode(
                                           options.parse_special_tokens, scratch, out));
     }
   }
-  if (options.add_special_tokens) {
-    const auto end = static_cast<int64_t>(text.size());
-    for (const int32_t id : parts_.suffix_ids) out.push_back({.id = id, .begin = end, .end = end});
-  }
+  parts_.frame.Put(options.kind, std::ssize(text), out);
   return out;
 }
 

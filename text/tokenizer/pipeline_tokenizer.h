@@ -34,8 +34,7 @@ struct TokenizerParts {
   PreTokenizer pre_tokenizer;
   std::unique_ptr<const WordModel> model;
   std::vector<VocabularyEntry> vocabulary;  // by id
-  std::vector<int32_t> prefix_ids;          // put before a text if add_special_tokens
-  std::vector<int32_t> suffix_ids;          // put after a text if add_special_tokens
+  InputFrame frame;
   int32_t bos_id = -1;
   std::vector<int32_t> end_ids;
   bool strips_leading_space = false;
@@ -53,6 +52,7 @@ class PipelineTokenizer final : public Tokenizer {
   bool IsSpecial(int32_t id) const override;
   int64_t max_token_bytes() const override { return max_token_bytes_; }
   bool strips_leading_space() const override { return parts_.strips_leading_space; }
+  const InputFrame& frame() const override { return parts_.frame; }
   int32_t bos_id() const override { return parts_.bos_id; }
   const std::vector<int32_t>& end_ids() const override { return parts_.end_ids; }
 

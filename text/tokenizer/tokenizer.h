@@ -11,18 +11,13 @@
 
 #include "absl/status/statusor.h"
 
+#include "text/tokenizer/input_frame.h"
+
 namespace quire::text {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;    // adds BOS and EOS if the tokenizer is configured to add them
-  bool parse_special_tokens = true;  // true: "<|im_end|>" becomes that token; false: plain text
-};
-
-struct EncodedToken {
-  int32_t id = 0;
-  // The range of input bytes that the token covers, half open; empty for an added BOS or EOS.
-  int64_t begin = 0;
-  int64_t end = 0;
+  InputKind kind = InputKind::kPrompt;  // decides which tokens are put around those of the text
+  bool parse_special_tokens = true;     // true: "<|im_end|>" becomes that token; false: plain text
 };
 
 // Immutable after creation; thread-safe. Encode replaces each maximal subpart of invalid UTF-8 by
@@ -60,6 +55,8 @@ class Tokenizer {
   // and replaces invalid UTF-8 by U+FFFD. Ids that are out of range are skipped.
   std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
+  // What is put around an input.
+  virtual const InputFrame& frame() const = 0;
   virtual int32_t bos_id() const = 0;  // -1: none
   // Returns all ids that end a generation, sorted: EOS and the other end-of-turn tokens of the
   // model.

@@ -153,8 +153,9 @@ absl::Status ReadEnds(const HfTokenizerFiles& files, TokenizerParts& parts) {
     if (parts.bos_id < 0 && !bos.empty()) parts.bos_id = bos[0];
   }
   if (!ConfigRulesTemplate(config)) return absl::OkStatus();
-  for (const auto& [key, id, ids] : {std::tuple("add_bos_token", parts.bos_id, &parts.prefix_ids),
-                                     std::tuple("add_eos_token", eos, &parts.suffix_ids)}) {
+  for (const auto& [key, id, ids] :
+       {std::tuple("add_bos_token", parts.bos_id, &parts.frame.prefix_ids),
+        std::tuple("add_eos_token", eos, &parts.frame.suffix_ids)}) {
     const json& value = JsonMember(config, key);
     if (!value.is_boolean()) continue;
     ids->clear();

@@ -87,7 +87,7 @@ absl::Status ReadTemplate(const json& step, TokenizerParts& parts) {
         return InvalidStep(kStage,
                            absl::StrCat("special_tokens: ", name, ": want ids of the vocabulary"));
       }
-      (text_seen ? parts.suffix_ids : parts.prefix_ids).push_back(*known);
+      (text_seen ? parts.frame.suffix_ids : parts.frame.prefix_ids).push_back(*known);
     }
   }
   if (!text_seen) return InvalidStep(kStage, "single: the text is missing");

@@ -28,7 +28,7 @@ struct DecoderTraits {
 };
 absl::StatusOr<DecoderTraits> ReadDecoder(const nlohmann::json& decoder);
 
-// Fills parts.prefix_ids and parts.suffix_ids.
+// Fills parts.frame.
 absl::Status ReadPostProcessor(const nlohmann::json& post_processor, TokenizerParts& parts);
 
 }  // namespace quire::text

@@ -5,6 +5,7 @@
 
 #include "tests/engine/frontend/test_limits.h"
 #include "tests/testing/fake_tokenizer.h"
+#include "text/tokenizer/gguf_vocabulary.h"
 
 namespace quire::engine {
 namespace {
@@ -37,6 +38,47 @@ TEST_F(FrontendTest, AChatIsRenderedAndGetsNoSecondBos) {
   ASSERT_TRUE(frontend_.Prepare(request).ok());
   EXPECT_THAT(request.prompt_ids, ElementsAre('u', ':', 'x', ';'));
   EXPECT_EQ(request.prompt_text, "u:x;");
+}
+
+// The prompts that a GGUF file with add_bos_token and add_eos_token gets, for a template that
+// writes BOS and one that does not.
+TEST(FrontendFrameTest, AChatBeginsWithTheFilesBosOnceAndNoPromptEndsWithEos) {
+  const auto tokenizer =
+      text::CreateTokenizer(text::GgufVocabulary{.model = "gpt2",
+                                                 .pre = "gpt-2",
+                                                 .tokens = {"a", "b", "<s>", "</s>"},
+                                                 .token_types = {1, 1, 3, 3},
+                                                 .bos_id = 2,
+                                                 .eos_id = 3,
+                                                 .add_bos = true,
+                                                 .add_eos = true});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  for (const std::string bos : {"", "{{ bos_token }}"}) {
+    const auto chat = *text::ChatTemplate::Create(
+        bos + "{% for m in messages %}{{ m.content }}{% endfor %}", {.bos_token = "<s>"});
+    const Frontend frontend(**tokenizer, chat.get(), kLimits);
+    Request request;
+    request.params.prompt = ChatMessages{{"user", "ab"}};
+    request.params.output.echo = true;
+    ASSERT_TRUE(frontend.Prepare(request).ok());
+    EXPECT_THAT(request.prompt_ids, ElementsAre(2, 0, 1));
+    EXPECT_EQ(request.prompt_text, "<s>ab");
+    EXPECT_EQ(*frontend.ApplyChatTemplate({{"user", "ab"}}, /*add_generation_prompt=*/true),
+              "<s>ab");
+    const auto prefix = frontend.EncodePrefix(ChatMessages{{"user", "ab"}});
+    ASSERT_TRUE(prefix.ok()) << prefix.status();
+    EXPECT_THAT(*prefix, ElementsAre(2, 0, 1));
+
+    request.params.prompt = "ab";
+    request.params.continuations = {"ba", TokenIds{0}};
+    ASSERT_TRUE(frontend.Prepare(request).ok());
+    EXPECT_THAT(request.prompt_ids, ElementsAre(2, 0, 1));
+    EXPECT_THAT(request.continuation_ids, ElementsAre(ElementsAre(1, 0), ElementsAre(0)));
+    request.params.prompt = TokenIds{1};
+    ASSERT_TRUE(frontend.Prepare(request).ok());
+    EXPECT_THAT(request.prompt_ids, ElementsAre(1));
+    EXPECT_THAT(request.continuation_ids, ElementsAre(ElementsAre(1, 0), ElementsAre(0)));
+  }
 }
 
 TEST_F(FrontendTest, EverySampleFitsBesideTheOthers) {

@@ -101,6 +101,26 @@ TEST_F(PrefixPromptTest, IdsFollowAnyPrefix) {
   EXPECT_EQ(frontend_.Prepare(unknown).code(), absl::StatusCode::kInvalidArgument);
 }
 
+// An earlier version put no BOS before a conversation whose template writes none, and a second one
+// before a text that writes it.
+TEST_F(PrefixPromptTest, APrefixOfAnEarlierVersionKeepsItsBeginning) {
+  const int32_t bos = tokenizer_.bos_id();
+  for (const TokenIds& begin : {TokenIds{}, TokenIds{bos, bos}}) {
+    const auto prefix = Prefix(std::string("pq"));
+    prefix->ids = begin;
+    prefix->ids.insert(prefix->ids.end(), {'p', 'q'});
+    Request request;
+    SetUp(request, prefix);
+    request.params.prompt = "ab";
+    request.params.continuations = {"r"};
+    ASSERT_TRUE(frontend_.Prepare(request).ok());
+    TokenIds wanted = prefix->ids;
+    wanted.push_back(256);
+    EXPECT_EQ(request.prompt_ids, wanted);
+    EXPECT_THAT(request.continuation_ids, ElementsAre(ElementsAre('r')));
+  }
+}
+
 TEST_F(PrefixPromptTest, MessagesAreRenderedTogetherWithThePrefix) {
   const auto prefix = Prefix(ChatMessages{{"s", "be"}});
   // The template refuses the system's message alone. "user:" follows it whoever asks what, but "7"

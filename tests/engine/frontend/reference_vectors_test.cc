@@ -49,7 +49,7 @@ void ExpectVectors(const text::Tokenizer& tokenizer, const std::string& vectors)
   ASSERT_EQ(texts.size(), 47u);
   ASSERT_GE(lines.size(), texts.size());
   for (size_t i = 0; i < texts.size(); ++i) {
-    const auto tokens = Encoded(tokenizer, texts[i], {.add_special_tokens = false});
+    const auto tokens = Encoded(tokenizer, texts[i], {.kind = text::InputKind::kPart});
     std::string line = lines[i];
     while (line.starts_with(' ')) line.erase(0, 1);
     while (line.ends_with(' ')) line.pop_back();

@@ -78,7 +78,7 @@ TEST(TokenizerLoaderTest, AMissingPreTokenizerIsTheArchitecturesOrWarnedOf) {
     const auto tokenizer = LoadTokenizer(model);
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
     return std::pair(
-        text::testing::Encoded(**tokenizer, " *", {.add_special_tokens = false}).size(),
+        text::testing::Encoded(**tokenizer, " *", {.kind = text::InputKind::kPart}).size(),
         TokenizerWarning(model));
   };
   for (const std::string known : {"gptneox", "mpt", "gpt2"}) {

@@ -1,5 +1,6 @@
 #include "engine/sharing/session_seam.h"
 
+#include <algorithm>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -70,6 +71,21 @@ TEST_F(SessionSeamTest, ATextBeginsASessionWithBosAndOnlyThere) {
   const SessionContent second = Extended(first, std::string("cd"));
   EXPECT_THAT(second.ToIds(), ElementsAre(tokenizer_.bos_id(), 'a', 'b', 'c', 'd'));
   EXPECT_EQ(kept_, 3);
+}
+
+TEST_F(SessionSeamTest, AConversationBeginsWithTheBosOfTheFileAndOnlyThere) {
+  text::InputFrame frame = tokenizer_.frame();
+  frame.begins_chats = true;
+  tokenizer_.set_frame(frame);
+  const SessionContent first = Extended({}, ChatMessages{{"user", "q"}});
+  EXPECT_EQ(first.ToIds()[0], tokenizer_.bos_id());
+  const SessionContent second = Extended(Answered(first, "yes"), ChatMessages{{"user", "r"}});
+  EXPECT_GT(kept_, first.num_tokens());
+  EXPECT_EQ(std::ranges::count(second.ToIds(), tokenizer_.bos_id()), 1);
+  // The template forgets the thoughts of the answer, so all is tokenized again.
+  const SessionContent again = Extended(Answered(first, "think#said"), ChatMessages{{"user", "r"}});
+  EXPECT_EQ(again.ToIds()[0], tokenizer_.bos_id());
+  EXPECT_EQ(std::ranges::count(again.ToIds(), tokenizer_.bos_id()), 1);
 }
 
 TEST_F(SessionSeamTest, NoTokenSpansTheBorderOfWhatWasGenerated) {

@@ -37,12 +37,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path) {
   return quire::text::CreateTokenizer({text, null, null, null});
 }
 
+// The other programs put special tokens around a text that has them already, and InputFrame does
+// not. So they are added here.
 std::vector<int32_t> Ids(const Tokenizer& tokenizer, const std::string& text, bool special) {
-  const auto tokens =
-      tokenizer.Encode(text, {.add_special_tokens = special, .parse_special_tokens = special});
+  const auto tokens = tokenizer.Encode(
+      text, {.kind = quire::text::InputKind::kPart, .parse_special_tokens = special});
   QUIRE_CHECK(tokens.ok()) << tokens.status().ToString();
-  std::vector<int32_t> ids;
+  const quire::text::InputFrame frame = special ? tokenizer.frame() : quire::text::InputFrame();
+  std::vector<int32_t> ids = frame.prefix_ids;
   for (const auto& token : *tokens) ids.push_back(token.id);
+  ids.insert(ids.end(), frame.suffix_ids.begin(), frame.suffix_ids.end());
   return ids;
 }
 

@@ -67,7 +67,7 @@ TEST(GgufVocabularyTest, SentencePieceMergesByScore) {
   const SpmFile file;
   const auto tokenizer = CreateTokenizer(file.vocabulary);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  const EncodeOptions plain{.add_special_tokens = false, .parse_special_tokens = false};
+  const EncodeOptions plain{.kind = InputKind::kPart, .parse_special_tokens = false};
   const auto& texts = file.json["texts"];
   ASSERT_GT(texts.size(), 20u);
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -86,7 +86,7 @@ TEST(GgufVocabularyTest, ControlTokensAreNeverMadeOfText) {
   const auto tokenizer = CreateTokenizer(file.vocabulary);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   for (const auto& token : Encoded(**tokenizer, "the thing",
-                                   {.add_special_tokens = false, .parse_special_tokens = false})) {
+                                   {.kind = InputKind::kPart, .parse_special_tokens = false})) {
     EXPECT_NE(token.id, 1);
   }
 }
@@ -140,8 +140,10 @@ TEST(GgufVocabularyTest, AddsBosAndEosAsTheFileSays) {
   file.vocabulary.add_eos = true;
   auto tokenizer = CreateTokenizer(file.vocabulary);
   ASSERT_TRUE(tokenizer.ok());
-  EXPECT_THAT(IdsOf(Encoded(**tokenizer, "a")), ElementsAre(261, 'a', 260));
-  EXPECT_THAT(IdsOf(Encoded(**tokenizer, "a", {.add_special_tokens = false})), ElementsAre('a'));
+  EXPECT_THAT(IdsOf(Encoded(**tokenizer, "a")), ElementsAre(261, 'a'));
+  EXPECT_THAT(IdsOf(Encoded(**tokenizer, "a", {.kind = InputKind::kWhole})),
+              ElementsAre(261, 'a', 260));
+  EXPECT_THAT(IdsOf(Encoded(**tokenizer, "a", {.kind = InputKind::kPart})), ElementsAre('a'));
   file.vocabulary.add_bos.reset();
   file.vocabulary.add_eos.reset();
   file.vocabulary.pre = "llama-bpe";  // adds BOS unless the file decides
@@ -170,7 +172,7 @@ TEST(GgufVocabularyTest, ATokenThatEndsATurnIsControlWhateverItsType) {
   ASSERT_TRUE(tokenizer.ok());
   EXPECT_TRUE((*tokenizer)->IsSpecial(260));
   EXPECT_FALSE((*tokenizer)->IsSpecial(261));
-  const EncodeOptions plain{.add_special_tokens = false, .parse_special_tokens = false};
+  const EncodeOptions plain{.kind = InputKind::kPart, .parse_special_tokens = false};
   EXPECT_THAT(IdsOf(Encoded(**tokenizer, "</s><mark>", plain)),
               ElementsAre('<', '/', 's', '>', 261));
 }

@@ -23,6 +23,13 @@ using testing::Joined;
 using testing::ReadTestJson;
 using testing::TinyTokenizer;
 
+// The reference puts special tokens around a text that has them already, and InputFrame does not.
+std::vector<EncodedToken> Surrounded(const InputFrame& frame, std::vector<EncodedToken> tokens) {
+  for (const int32_t id : frame.prefix_ids) tokens.insert(tokens.begin(), {.id = id});
+  for (const int32_t id : frame.suffix_ids) tokens.push_back({.id = id});
+  return tokens;
+}
+
 class TinyTokenizerTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TinyTokenizerTest, GivesTheReferencesIds) {
@@ -33,9 +40,11 @@ TEST_P(TinyTokenizerTest, GivesTheReferencesIds) {
   ASSERT_GT(texts.size(), 80u);
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto text = texts[i].get<std::string>();
-    EXPECT_EQ(Joined(Encoded(*tokenizer, text)), cases["ids"][GetParam()][i]) << texts[i];
+    const auto part = Encoded(*tokenizer, text, {.kind = InputKind::kPart});
+    EXPECT_EQ(Joined(Surrounded(tokenizer->frame(), part)), cases["ids"][GetParam()][i])
+        << texts[i];
     EXPECT_EQ(Joined(Encoded(*tokenizer, text,
-                             {.add_special_tokens = false, .parse_special_tokens = false})),
+                             {.kind = InputKind::kPart, .parse_special_tokens = false})),
               cases["plain_ids"][GetParam()][i])
         << "plain " << texts[i];
   }
@@ -154,7 +163,7 @@ TEST(TokenizerJsonTest, TakesEndAndBosFromTheFilesBeside) {
 
   // The post-processor's template adds <s> in front and </s> at the end. A tokenizer_config.json
   // overrides the template only for certain tokenizer classes, such as Llama's.
-  EXPECT_THAT(IdsOf(Encoded(**tokenizer, "")), ElementsAre(0, 1));
+  EXPECT_THAT(IdsOf(Encoded(**tokenizer, "", {.kind = InputKind::kWhole})), ElementsAre(0, 1));
   const json llama = {{"tokenizer_class", "LlamaTokenizer"},
                       {"add_bos_token", true},
                       {"add_eos_token", false},

@@ -111,7 +111,7 @@ TEST_P(TokenizerTest, MegabytesOfOneKind) {
        {"a", " ", "\n", "ab ", "é", "\u0301", "!", "7", "\xFF", "人", "the", "<"}) {
     std::string text;
     while (text.size() < (1 << 18)) text += atom;
-    const auto tokens = Encoded(*tokenizer_, text);
+    const auto tokens = Encoded(*tokenizer_, text, {.kind = InputKind::kWhole});
     ASSERT_FALSE(tokens.empty());
     EXPECT_LE(tokens.back().end, static_cast<int64_t>(text.size()));
   }
@@ -122,7 +122,7 @@ TEST_P(TokenizerTest, NoTokenStandsForMoreThanItsBound) {
   if (bound == 0) return;
   EXPECT_TRUE(rc::check("bytes are at most tokens times the bound", [&] {
     const std::string text = HostileText();
-    const auto tokens = Encoded(*tokenizer_, text, {.add_special_tokens = false});
+    const auto tokens = Encoded(*tokenizer_, text, {.kind = InputKind::kPart});
     RC_ASSERT(std::ssize(text) <= bound * std::ssize(tokens));
   }));
 }
@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(Tiny, TokenizerTest, ::testing::ValuesIn(testing::kTiny
 // token also has the quote as an origin.
 TEST(UnigramTokenizerTest, WhatOneCharacterBecameComesFromItInOrder) {
   const auto tokenizer = TinyTokenizer("unigram");
-  const auto tokens = Encoded(*tokenizer, "\uFDFA\"", {.add_special_tokens = false});
+  const auto tokens = Encoded(*tokenizer, "\uFDFA\"", {.kind = InputKind::kPart});
   ASSERT_EQ(tokens.size(), 8u);
   for (const EncodedToken& token : tokens) {
     EXPECT_EQ(token.begin, 0);
@@ -191,7 +191,7 @@ TEST(SentencePieceTokenizerTest, OffsetsLeaveThePrefixOut) {
   const auto tokenizer = TinyTokenizer("sentencepiece");
   ASSERT_NE(tokenizer, nullptr);
   const std::string text = "and the 🙂";
-  for (const EncodedToken& token : Encoded(*tokenizer, text, {.add_special_tokens = false})) {
+  for (const EncodedToken& token : Encoded(*tokenizer, text, {.kind = InputKind::kPart})) {
     const auto part =
         text.substr(static_cast<size_t>(token.begin), static_cast<size_t>(token.end - token.begin));
     const std::string_view bytes = tokenizer->TokenBytes(token.id);
@@ -219,12 +219,14 @@ class ScriptedTokenizer final : public Tokenizer {
   int64_t max_token_bytes() const override { return 0; }
   bool IsSpecial(int32_t) const override { return false; }
   bool strips_leading_space() const override { return false; }
+  const InputFrame& frame() const override { return frame_; }
   int32_t bos_id() const override { return -1; }
   const std::vector<int32_t>& end_ids() const override { return no_ids_; }
 
  private:
   const std::vector<std::string> tokens_;
   const std::vector<int32_t> no_ids_;
+  const InputFrame frame_;
 };
 
 TEST(IncrementalDetokenizerTest, WhereverTokensCutTheText) {
