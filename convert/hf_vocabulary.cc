@@ -13,6 +13,7 @@
 #include "base/strings.h"
 #include "text/tokenizer/gguf_vocabulary.h"
 #include "text/tokenizer/sentencepiece.h"
+#include "text/tokenizer/special_tokens.h"
 #include "text/tokenizer/tokenizer_json_members.h"
 #include "text/tokenizer/tokenizer_json_models.h"
 #include "text/tokenizer/tokenizer_json_steps.h"
@@ -116,12 +117,13 @@ absl::Status ReadMerges(const json& merges, HfVocabulary& out) {
   return absl::OkStatus();
 }
 
-// Reads added_tokens into `out`. Returns the added tokens that have a row in the embedding, by id.
-absl::StatusOr<std::unordered_map<int32_t, text::AddedToken>> ReadAdded(const json& root,
+// Reads the elements of `added_tokens` into `out`. Returns those that have a row in the embedding,
+// by id.
+absl::StatusOr<std::unordered_map<int32_t, text::AddedToken>> ReadAdded(const json& added_tokens,
                                                                         int64_t vocab_size,
                                                                         HfVocabulary& out) {
   std::unordered_map<int32_t, text::AddedToken> by_id;
-  for (const json& token : text::JsonMember(root, "added_tokens")) {
+  for (const json& token : added_tokens) {
     ASSIGN_OR_RETURN(text::AddedToken added, text::ReadAddedToken(token));
     if (added.id >= vocab_size) {
       out.without_row.push_back(std::move(added.content));
@@ -166,6 +168,7 @@ absl::Status CheckBytes(const HfVocabulary& vocabulary) {
 }  // namespace
 
 absl::StatusOr<HfVocabulary> ReadHfVocabulary(std::string_view tokenizer_json,
+                                              const json& tokenizer_config,
                                               const text::Tokenizer& tokenizer,
                                               int64_t vocab_size) {
   ASSIGN_OR_RETURN(const json root, base::ParseJson(tokenizer_json, "tokenizer.json"));
@@ -177,8 +180,10 @@ absl::StatusOr<HfVocabulary> ReadHfVocabulary(std::string_view tokenizer_json,
   RETURN_IF_ERROR(CheckModel(model, out));
   RETURN_IF_ERROR(ReadNormalizers(text::JsonMember(root, "normalizer"), out));
   RETURN_IF_ERROR(ReadPreTokenizers(text::JsonMember(root, "pre_tokenizer"), out));
-  ASSIGN_OR_RETURN(const auto added, ReadAdded(root, vocab_size, out));
   ASSIGN_OR_RETURN(const text::PieceList pieces, text::ReadBpePieces(model));
+  json added_tokens = text::JsonMember(root, "added_tokens");
+  RETURN_IF_ERROR(text::AddConfiguredTokens(tokenizer_config, pieces, added_tokens));
+  ASSIGN_OR_RETURN(const auto added, ReadAdded(added_tokens, vocab_size, out));
   ASSIGN_OR_RETURN(const std::string unknown, text::JsonString(model, "unk_token", ""));
   std::unordered_set<int32_t> in_model;
   for (const auto& [piece, id] : pieces) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "nlohmann/json_fwd.hpp"
 
 #include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/tokenizer.h"
@@ -29,10 +30,11 @@ struct HfVocabulary {
   bool metaspace = false;  // the pre-tokenizers include Metaspace
 };
 
-// Reads `tokenizer_json`, from which `tokenizer` was created. `vocab_size` is the number of rows of
-// the embedding. Returns InvalidArgument if the tokenizer has a property that GGUF or llama.cpp
-// does not have.
+// Reads the files from which `tokenizer` was created. `vocab_size` is the number of rows of the
+// embedding. Returns InvalidArgument if the tokenizer has a property that GGUF or llama.cpp does
+// not have.
 absl::StatusOr<HfVocabulary> ReadHfVocabulary(std::string_view tokenizer_json,
+                                              const nlohmann::json& tokenizer_config,
                                               const text::Tokenizer& tokenizer, int64_t vocab_size);
 
 }  // namespace quire::convert

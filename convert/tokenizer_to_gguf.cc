@@ -19,7 +19,7 @@
 #include "text/tokenizer/gguf_pre_tokenizers.h"
 #include "text/tokenizer/gguf_vocabulary.h"
 #include "text/tokenizer/sentencepiece.h"
-#include "text/tokenizer/tokenizer_json.h"
+#include "text/tokenizer/special_tokens.h"
 
 namespace quire::convert {
 namespace {
@@ -203,7 +203,8 @@ absl::Status Convert(const files::OpenedModel& model, int64_t vocab_size, files:
                      std::vector<std::string>& warnings) {
   ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> directory, engine::LoadTokenizer(model));
   ASSIGN_OR_RETURN(const HfVocabulary vocabulary,
-                   ReadHfVocabulary(model.hf->tokenizer_json, *directory, vocab_size));
+                   ReadHfVocabulary(model.hf->tokenizer_json, model.hf->tokenizer_config,
+                                    *directory, vocab_size));
   values.String("tokenizer.ggml.model", vocabulary.byte_level ? "gpt2" : "llama");
   values.Strings("tokenizer.ggml.tokens", vocabulary.tokens);
   values.Ints("tokenizer.ggml.token_type", vocabulary.token_types);

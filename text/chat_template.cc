@@ -48,8 +48,7 @@ absl::StatusOr<std::string> ChatTemplate::RenderJson(nlohmann::ordered_json cont
   add("add_generation_prompt", false);
   add("tools", nullptr);
   add("documents", nullptr);
-  if (!impl_->variables.bos_token.empty()) add("bos_token", impl_->variables.bos_token);
-  if (!impl_->variables.eos_token.empty()) add("eos_token", impl_->variables.eos_token);
+  for (const auto& [name, text] : impl_->variables) add(name.c_str(), text);
   return impl_->parsed.Render(context, absl::Now());
 }
 

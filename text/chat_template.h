@@ -2,6 +2,7 @@
 
 // The chat template of a model, rendered by the Jinja engine in text/jinja/.
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,10 +15,8 @@
 
 namespace quire::text {
 
-struct ChatTemplateVariables {
-  std::string bos_token;
-  std::string eos_token;
-};
+// Texts of special tokens by the names that templates use: "bos_token".
+using ChatTemplateVariables = std::map<std::string, std::string>;
 
 // Immutable after Create; thread-safe.
 class ChatTemplate {
@@ -37,9 +36,8 @@ class ChatTemplate {
 
   // Renders the prompt from any variables. `context` is an object, most often with messages,
   // add_generation_prompt and tools. Adds the following variables where they are absent:
-  // add_generation_prompt (false), tools and documents (null), and those of the bos_token and
-  // eos_token of Create that are not empty. The order of keys in `context` is kept, because a
-  // template that prints tools as JSON shows that order.
+  // add_generation_prompt (false), tools and documents (null), and those given to Create. The order
+  // of keys in `context` is kept, because a template that prints tools as JSON shows that order.
   absl::StatusOr<std::string> RenderJson(nlohmann::ordered_json context) const;
 
   const std::string& source() const;

@@ -14,6 +14,7 @@
 #include "base/strings.h"
 #include "files/printable.h"
 #include "text/tokenizer/gguf_vocabulary.h"
+#include "text/tokenizer/special_tokens.h"
 #include "text/tokenizer/tokenizer_json.h"
 
 namespace quire::engine {
@@ -151,24 +152,24 @@ absl::StatusOr<std::unique_ptr<text::ChatTemplate>> LoadChatTemplate(
     const files::OpenedModel& model, const text::Tokenizer& tokenizer) {
   ASSIGN_OR_RETURN(const std::string source, model.ChatTemplate());
   if (source.empty()) return nullptr;
-  ASSIGN_OR_RETURN(const SpecialTokenTexts texts, LoadSpecialTokenTexts(model, tokenizer));
-  return text::ChatTemplate::Create(source, {.bos_token = texts.bos, .eos_token = texts.eos});
+  ASSIGN_OR_RETURN(text::ChatTemplateVariables texts, LoadSpecialTokenTexts(model, tokenizer));
+  return text::ChatTemplate::Create(source, std::move(texts));
 }
 
-absl::StatusOr<SpecialTokenTexts> LoadSpecialTokenTexts(const files::OpenedModel& model,
-                                                        const text::Tokenizer& tokenizer) {
-  SpecialTokenTexts texts{.bos = std::string(tokenizer.Piece(tokenizer.bos_id()))};
-  if (model.gguf) {
-    ASSIGN_OR_RETURN(const int64_t eos, model.gguf->IntOr("tokenizer.ggml.eos_token_id", -1));
-    if (eos >= 0 && eos < tokenizer.vocab_size()) {
-      texts.eos = std::string(tokenizer.Piece(static_cast<int32_t>(eos)));
-      return texts;
-    }
-  } else if (model.hf) {
-    texts.eos = text::SpecialTokenText(model.hf->tokenizer_config, "eos_token");
+absl::StatusOr<text::ChatTemplateVariables> LoadSpecialTokenTexts(
+    const files::OpenedModel& model, const text::Tokenizer& tokenizer) {
+  if (!model.gguf) {
+    return model.hf ? text::NamedSpecialTokens(model.hf->tokenizer_config)
+                    : text::ChatTemplateVariables();
   }
-  if (texts.eos.empty() && !tokenizer.end_ids().empty()) {
-    texts.eos = std::string(tokenizer.Piece(tokenizer.end_ids().front()));
+  ASSIGN_OR_RETURN(int64_t eos, model.gguf->IntOr("tokenizer.ggml.eos_token_id", -1));
+  const bool is_known = eos >= 0 && eos < tokenizer.vocab_size();
+  if (!is_known && !tokenizer.end_ids().empty()) eos = tokenizer.end_ids().front();
+  text::ChatTemplateVariables texts;
+  for (const auto& [name, id] :
+       {std::pair("bos_token", int64_t{tokenizer.bos_id()}), std::pair("eos_token", eos)}) {
+    const std::string_view text = tokenizer.Piece(static_cast<int32_t>(id));
+    if (!text.empty()) texts.emplace(name, text);
   }
   return texts;
 }

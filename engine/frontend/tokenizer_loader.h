@@ -33,12 +33,10 @@ std::string TokenizerWarning(const files::OpenedModel& model);
 absl::StatusOr<std::unique_ptr<text::ChatTemplate>> LoadChatTemplate(
     const files::OpenedModel& model, const text::Tokenizer& tokenizer);
 
-// The texts that a chat template calls bos_token and eos_token; empty where the model has none.
-struct SpecialTokenTexts {
-  std::string bos;
-  std::string eos;
-};
-absl::StatusOr<SpecialTokenTexts> LoadSpecialTokenTexts(const files::OpenedModel& model,
-                                                        const text::Tokenizer& tokenizer);
+// Returns the special tokens that a chat template sees: of a directory all that its
+// tokenizer_config.json names, as in transformers, of a GGUF file bos_token and eos_token, as in
+// llama.cpp.
+absl::StatusOr<text::ChatTemplateVariables> LoadSpecialTokenTexts(const files::OpenedModel& model,
+                                                                  const text::Tokenizer& tokenizer);
 
 }  // namespace quire::engine

@@ -160,6 +160,17 @@ TEST(TokenizerToGgufTest, ARunOfSpacesIsMergedAndNotAdded) {
   ExpectSameIds(*converted, "h  e   h    e");
 }
 
+TEST(TokenizerToGgufTest, AnAddedTokenOfTheConfigIsWritten) {
+  const json root = ByteLevelJson();
+  const auto id = root["model"]["vocab"]["stab"].get<size_t>();
+  const json added = {{absl::StrCat(id), {{"content", "stab"}, {"special", false}}}};
+  const auto converted = Convert(DirectoryOf(root.dump(), {{"added_tokens_decoder", added}}));
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  EXPECT_EQ(TypeAt(converted->values, id), text::GgufTokenType::kUserDefined);
+  EXPECT_THAT(IdsOf(Encoded(*converted->directory, "stab")), ElementsAre(id));
+  ExpectSameIds(*converted, "a stab b");
+}
+
 // For every distinct split that tokenizer.ggml.pre can name, the converter finds the name by
 // comparing how texts are split.
 TEST(TokenizerToGgufTest, FindsThePreTokenizerOfEachSplit) {

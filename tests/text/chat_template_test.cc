@@ -21,7 +21,7 @@ std::string TestDataFile(const std::string& name) {
 
 std::unique_ptr<ChatTemplate> Load(const std::string& source) {
   absl::StatusOr<std::unique_ptr<ChatTemplate>> loaded =
-      ChatTemplate::Create(source, {.bos_token = "<s>", .eos_token = "</s>"});
+      ChatTemplate::Create(source, {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
   EXPECT_TRUE(loaded.ok()) << loaded.status();
   return loaded.ok() ? *std::move(loaded) : nullptr;
 }

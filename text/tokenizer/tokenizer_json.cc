@@ -13,6 +13,7 @@
 #include "text/tokenizer/byte_alphabet.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "text/tokenizer/sentencepiece.h"
+#include "text/tokenizer/special_tokens.h"
 #include "text/tokenizer/tokenizer_json_members.h"
 #include "text/tokenizer/tokenizer_json_models.h"
 #include "text/tokenizer/tokenizer_json_steps.h"
@@ -127,24 +128,11 @@ std::vector<int32_t> ReadIds(const json& value, size_t vocab_size) {
   return ids;
 }
 
-// Returns true if add_bos_token and add_eos_token of tokenizer_config.json override the special
-// tokens of the post-processor in tokenizer.json. The transformers library does so for some of its
-// tokenizer classes.
-bool ConfigRulesTemplate(const json& tokenizer_config) {
-  const json& name = JsonMember(tokenizer_config, "tokenizer_class");
-  if (!name.is_string()) return false;
-  const auto& text = name.get_ref<const std::string&>();
-  return text.starts_with("Llama") || text.starts_with("CodeLlama") || text.starts_with("Gemma");
-}
-
-absl::Status ReadEnds(const HfTokenizerFiles& files, TokenizerParts& parts) {
+void ReadEnds(const HfTokenizerFiles& files, TokenizerParts& parts) {
   const size_t size = parts.vocabulary.size();
   const json& config = files.tokenizer_config;
   const int32_t eos = IdOfText(parts, SpecialTokenText(config, "eos_token"));
   parts.bos_id = IdOfText(parts, SpecialTokenText(config, "bos_token"));
-  for (const int32_t id : {eos, parts.bos_id}) {
-    if (id >= 0) parts.vocabulary[static_cast<size_t>(id)].special = true;
-  }
   if (eos >= 0) parts.end_ids.push_back(eos);
   for (const json* file : {&files.generation_config, &files.config}) {
     for (const int32_t id : ReadIds(JsonMember(*file, "eos_token_id"), size))
@@ -152,19 +140,18 @@ absl::Status ReadEnds(const HfTokenizerFiles& files, TokenizerParts& parts) {
     const std::vector<int32_t> bos = ReadIds(JsonMember(*file, "bos_token_id"), size);
     if (parts.bos_id < 0 && !bos.empty()) parts.bos_id = bos[0];
   }
-  if (!ConfigRulesTemplate(config)) return absl::OkStatus();
-  for (const auto& [key, id, ids] :
-       {std::tuple("add_bos_token", parts.bos_id, &parts.frame.prefix_ids),
-        std::tuple("add_eos_token", eos, &parts.frame.suffix_ids)}) {
-    const json& value = JsonMember(config, key);
-    if (!value.is_boolean()) continue;
-    ids->clear();
-    if (!value.get<bool>()) continue;
-    if (id < 0)
-      return Invalid(absl::StrCat("tokenizer_config.json: ", key, ": there is no such token"));
-    ids->push_back(id);
+}
+
+// Two classes of transformers do not take the post-processor. add_bos_token and add_eos_token mean
+// nothing in any class, since there is a tokenizer.json.
+void FollowClass(const json& tokenizer_config, TokenizerParts& parts) {
+  const json& value = JsonMember(tokenizer_config, "tokenizer_class");
+  if (!value.is_string()) return;
+  const auto& name = value.get_ref<const std::string&>();  // may end with Fast
+  if (name.starts_with("GPTNeoXTokenizer")) parts.frame = {};
+  if (name.starts_with("CodeLlamaTokenizer") && parts.bos_id >= 0) {
+    parts.frame = {.prefix_ids = {parts.bos_id}};
   }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Create(const json& root, const HfTokenizerFiles& files) {
@@ -180,6 +167,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Create(const json& root, const HfToke
   TokenizerParts parts;
   ASSIGN_OR_RETURN(const PieceList pieces,
                    type == "BPE" ? ReadBpePieces(model) : ReadUnigramPieces(model));
+  RETURN_IF_ERROR(AddConfiguredTokens(files.tokenizer_config, pieces, added_tokens));
   RETURN_IF_ERROR(PlacePieces(pieces, added_tokens, parts.vocabulary));
   RETURN_IF_ERROR(ReadNormalizer(JsonMember(root, "normalizer"), parts.normalizer));
   ASSIGN_OR_RETURN(const PreTokenizerTraits pre,
@@ -196,7 +184,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Create(const json& root, const HfToke
   FillBytes(pieces, decoder, parts.vocabulary);
   parts.strips_leading_space = decoder.strips_leading_space;
   RETURN_IF_ERROR(ReadPostProcessor(JsonMember(root, "post_processor"), parts));
-  RETURN_IF_ERROR(ReadEnds(files, parts));
+  ReadEnds(files, parts);
+  FollowClass(files.tokenizer_config, parts);
   return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 
@@ -218,12 +207,6 @@ absl::StatusOr<AddedToken> ReadAddedToken(const json& token) {
   ASSIGN_OR_RETURN(added.strip_left, JsonBool(token, "lstrip", false));
   ASSIGN_OR_RETURN(added.strip_right, JsonBool(token, "rstrip", false));
   return added;
-}
-
-std::string SpecialTokenText(const json& tokenizer_config, std::string_view key) {
-  const json& token = JsonMember(tokenizer_config, std::string(key).c_str());
-  const json& text = token.is_object() ? JsonMember(token, "content") : token;
-  return text.is_string() ? text.get<std::string>() : std::string();
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const HfTokenizerFiles& files) {

@@ -3,7 +3,6 @@
 // Creates the tokenizer of a Hugging Face directory.
 
 #include <memory>
-#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -26,9 +25,5 @@ struct HfTokenizerFiles {
 // post-processors and decoders that decoder-only families use. Returns an InvalidArgument error
 // that names the part that is malformed or unsupported.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const HfTokenizerFiles& files);
-
-// Returns the text of the token that tokenizer_config.json names under `key` ("bos_token"); an
-// empty string when there is none.
-std::string SpecialTokenText(const nlohmann::json& tokenizer_config, std::string_view key);
 
 }  // namespace quire::text

@@ -55,7 +55,7 @@ TEST(FrontendFrameTest, AChatBeginsWithTheFilesBosOnceAndNoPromptEndsWithEos) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   for (const std::string bos : {"", "{{ bos_token }}"}) {
     const auto chat = *text::ChatTemplate::Create(
-        bos + "{% for m in messages %}{{ m.content }}{% endfor %}", {.bos_token = "<s>"});
+        bos + "{% for m in messages %}{{ m.content }}{% endfor %}", {{"bos_token", "<s>"}});
     const Frontend frontend(**tokenizer, chat.get(), kLimits);
     Request request;
     request.params.prompt = ChatMessages{{"user", "ab"}};

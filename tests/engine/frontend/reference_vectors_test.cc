@@ -184,8 +184,8 @@ TEST(TokenizerLoaderTest, ChatTemplateAndItsTokens) {
   EXPECT_NE((*chat)->source().find("<|assistant|>"), std::string::npos);
   const auto texts = LoadSpecialTokenTexts(*model, **tokenizer);
   ASSERT_TRUE(texts.ok()) << texts.status();
-  EXPECT_EQ(texts->bos, "<s>");
-  EXPECT_EQ(texts->eos, "<|endoftext|>");
+  EXPECT_EQ(texts->at("bos_token"), "<s>");
+  EXPECT_EQ(texts->at("eos_token"), "<|endoftext|>");
 }
 
 }  // namespace

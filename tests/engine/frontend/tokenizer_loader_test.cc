@@ -58,8 +58,8 @@ TEST(TokenizerLoaderTest, ReadsGgufMetadata) {
   EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(258));
   const auto texts = LoadSpecialTokenTexts(model, **tokenizer);
   ASSERT_TRUE(texts.ok()) << texts.status();
-  EXPECT_EQ(texts->bos, "<|im_end|>");
-  EXPECT_EQ(texts->eos, "<|im_end|>");
+  EXPECT_EQ(texts->at("bos_token"), "<|im_end|>");
+  EXPECT_EQ(texts->at("eos_token"), "<|im_end|>");
   EXPECT_EQ((*LoadChatTemplate(model, **tokenizer))->source(), "{{ messages }}");
   EXPECT_EQ(TokenizerWarning(model), "");
 }
@@ -122,8 +122,8 @@ TEST(TokenizerLoaderTest, ReadsHuggingFaceFiles) {
   EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(3));
   const auto texts = LoadSpecialTokenTexts(model, **tokenizer);
   ASSERT_TRUE(texts.ok()) << texts.status();
-  EXPECT_EQ(texts->bos, "<s>");
-  EXPECT_EQ(texts->eos, "<|end|>");
+  EXPECT_EQ(texts->at("bos_token"), "<s>");
+  EXPECT_EQ(texts->at("eos_token"), "<|end|>");
   EXPECT_EQ(*LoadChatTemplate(model, **tokenizer), nullptr);
   EXPECT_EQ(TokenizerWarning(model), "");
 }

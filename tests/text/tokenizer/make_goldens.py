@@ -4,14 +4,17 @@
     python3 make_goldens.py tiny                    # needs: tokenizers
     python3 make_goldens.py material TEST_MATERIAL  # needs: tokenizers; hashes of ids on real texts
     python3 make_goldens.py llama_cpp TEST_MATERIAL SMOLLM2.gguf  # needs: xllamacpp
+    python3 make_goldens.py special_tokens          # needs: transformers
 
 Everything is deterministic: the same versions write the same bytes.
 """
 import glob
+import itertools
 import json
 import os
 import random
 import sys
+import tempfile
 import unicodedata
 import urllib.request
 
@@ -256,5 +259,122 @@ def llama_cpp(root, smollm2):
     write("llama_cpp_hashes.json", goldens, indent=0)
 
 
+SPECIAL_TEXT = "a<x>b</s>c"
+SPECIAL_TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}{{ eos_token }}"
+
+
+def special_tokenizer(ends, added=("<s>", "</s>", "<unk>")):
+    """A tokenizer.json of single letters, whose post-processor puts `ends` ("", "bos", "eos") around a text."""
+    vocab = {piece: i for i, piece in enumerate(["<s>", "</s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz\u0120", "<x>"])}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    bos, eos = ([{"SpecialToken": {"id": t, "type_id": 0}}] if name in ends else []
+                for name, t in (("bos", "<s>"), ("eos", "</s>")))
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    template = {"type": "TemplateProcessing", "single": [*bos, text, *eos], "pair": [*bos, text, text, *eos],
+                "special_tokens": {t: {"id": t, "ids": [vocab[t]], "tokens": [t]} for t in ("<s>", "</s>")}}
+    return {"version": "1.0", "truncation": None, "padding": None,
+            "added_tokens": [{"id": vocab[t], "content": t, **flags} for t in added],
+            "normalizer": None, "pre_tokenizer": level, "post_processor": template if ends else level, "decoder": level,
+            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                      "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                      "vocab": vocab, "merges": []}}
+
+
+def sentencepiece_of(tokenizer):
+    """The same tokenizer with spaces and bytes as SentencePiece has them."""
+    vocab = {piece.replace("\u0120", "\u2581"): id for piece, id in tokenizer["model"]["vocab"].items()}
+    steps = [{"type": "Prepend", "prepend": "\u2581"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]
+    decoders = [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
+    after = tokenizer["post_processor"] if tokenizer["post_processor"]["type"] == "TemplateProcessing" else None
+    return {**tokenizer, "normalizer": {"type": "Sequence", "normalizers": steps}, "pre_tokenizer": None,
+            "decoder": {"type": "Sequence", "decoders": decoders}, "post_processor": after,
+            "model": {**tokenizer["model"], "vocab": vocab, "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}}
+
+
+def loaded(tokenizer, config, model_type="llama"):
+    """The tokenizer that transformers makes of a directory."""
+    import transformers
+    with tempfile.TemporaryDirectory() as directory:
+        for file, value in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config),
+                            ("config.json", {"model_type": model_type})):
+            with open(os.path.join(directory, file), "w", encoding="utf-8") as f:
+                json.dump(value, f)
+        return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+# Classes that build a tokenizer of their own of the vocabulary, and the model_type of a model that has them.
+OWN_CLASSES = {"CodeGenTokenizer": "phi", "CodeLlamaTokenizer": "llama", "CohereTokenizer": "cohere", "GPT2Tokenizer": "gpt2",
+               "GPTNeoXTokenizer": "gpt_neox", "GemmaTokenizer": "gemma", "LlamaTokenizer": "llama", "Qwen2Tokenizer": "qwen2"}
+OF_SENTENCEPIECE = ("CodeLlamaTokenizer", "GemmaTokenizer", "LlamaTokenizer")
+
+
+def around_texts(tokenizers, names):
+    """The ids before and behind a text, for OWN_CLASSES."""
+    rows = []
+    for (of_class, model_type), end, bos, eos in itertools.product(
+            OWN_CLASSES.items(), ("", "bos", "eos", "bos eos"), (None, True, False), (None, True, False)):
+        name = f"sentencepiece {end}" if of_class in OF_SENTENCEPIECE else end
+        flags = {k: v for k, v in {"add_bos_token": bos, "add_eos_token": eos}.items() if v is not None}
+        config = {"tokenizer_class": of_class, **flags, **names}
+        tokenizer = loaded(tokenizers[name], config, model_type)
+        assert type(tokenizer).__name__ == of_class, (of_class, type(tokenizer))
+        text = tokenizer("a", add_special_tokens=False)["input_ids"]
+        ids = tokenizer("a")["input_ids"]
+        at = next(i for i in range(len(ids)) if ids[i:i + len(text)] == text)
+        rows.append({"tokenizer": name, "config": config, "before": ids[:at], "behind": ids[at + len(text):]})
+    return rows
+
+
+def special_tokens():
+    """What transformers makes of tokenizer_config.json: what surrounds a text, what is hidden, what templates see.
+
+    The classes of `cases` take tokenizer.json as it is. Those of `around` take only its vocabulary, merges and
+    post-processor."""
+    import transformers
+    tokenizers = {name: special_tokenizer(name) for name in ("", "bos", "eos", "bos eos")}
+    tokenizers |= {f"sentencepiece {name}": sentencepiece_of(of_name) for name, of_name in tokenizers.items()}
+    tokenizers["eos is plain"] = special_tokenizer("bos", added=("<s>",))
+    unmarked = tokenizers["none is special"] = special_tokenizer("bos")
+    for token in unmarked["added_tokens"]:
+        token["special"] = False
+    names = {"bos_token": "<s>", "eos_token": "</s>"}
+    of_all = [None, "PreTrainedTokenizerFast", "LlamaTokenizer", "TokenizersBackend"]
+    cases = []
+    for name, of_class, bos, eos, given in itertools.product(
+            ("", "bos", "eos", "bos eos"), of_all, (None, True, False), (None, True, False), (names, {k: None for k in names}, {})):
+        config = {"tokenizer_class": of_class, "add_bos_token": bos, "add_eos_token": eos}
+        cases.append((name, {**{k: v for k, v in config.items() if v is not None}, **given}))
+    flags = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
+    decoder = {str(i): {"content": t, **flags, "special": True} for i, t in ((0, "<s>"), (1, "</s>"), (30, "<x>"))}
+    plain = {**decoder, "30": {**decoder["30"], "special": False}}
+    for more in ({"pad_token": "<x>"}, {"pad_token": "<nowhere>"}, {"additional_special_tokens": ["<x>"]},
+                 {"extra_special_tokens": ["<x>"]}, {"extra_special_tokens": {"image_token": "<x>"}},
+                 {"additional_special_tokens": ["<x>"], "extra_special_tokens": ["a"]},
+                 {"additional_special_tokens": ["<x>"], "extra_special_tokens": {"image_token": "a"}}, {"image_token": "<x>"},
+                 {"added_tokens_decoder": decoder}, {"added_tokens_decoder": plain},
+                 {"added_tokens_decoder": plain, "pad_token": "<x>"},
+                 {"bos_token": {"__type": "AddedToken", "content": "<s>", **flags, "special": True}}):
+        for name in ("bos", "eos is plain", "none is special"):
+            cases.append((name, {"tokenizer_class": "PreTrainedTokenizerFast", **names, **more}))
+    rows = []
+    for name, config in cases:
+        tokenizer = loaded(tokenizers[name], config)
+        ids = tokenizer(SPECIAL_TEXT)["input_ids"]
+        tokenizer.chat_template = SPECIAL_TEMPLATE
+        messages = [{"role": "user", "content": "a"}]
+        rows.append({"tokenizer": name, "config": config, "ids": ids,
+                     "shown": tokenizer.decode(ids, skip_special_tokens=True),
+                     "names": {k: str(v) for k, v in tokenizer.special_tokens_map.items()},
+                     "chat": tokenizer.apply_chat_template(messages, tokenize=False),
+                     "chat_ids": tokenizer.apply_chat_template(messages)["input_ids"]})
+    with open(os.path.join(HERE, "special_tokens.json"), "w", encoding="utf-8") as f:
+        f.write(json.dumps({"transformers": transformers.__version__, "text": SPECIAL_TEXT, "tokenizers": tokenizers})[:-1])
+        for key, of_key in (("cases", rows), ("around", around_texts(tokenizers, names))):
+            f.write(f', "{key}": [\n' + ",\n".join(json.dumps(row) for row in of_key) + "\n]")
+        f.write("}\n")
+
+
 if __name__ == "__main__":
-    {"tiny": tiny, "material": material, "llama_cpp": llama_cpp}[sys.argv[1]](*sys.argv[2:])
+    {"tiny": tiny, "material": material, "llama_cpp": llama_cpp, "special_tokens": special_tokens}[sys.argv[1]](*sys.argv[2:])

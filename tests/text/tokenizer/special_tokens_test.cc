@@ -1,4 +1,5 @@
-// Tests what is put around an input.
+// Tests what is put around an input, which tokens are special, and what a template sees of them.
+// testdata/special_tokens.json has the answers of transformers for the settings of directories.
 
 #include <memory>
 #include <optional>
@@ -10,19 +11,85 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
 
 #include "tests/text/tokenizer/goldens.h"
+#include "text/chat_template.h"
 #include "text/tokenizer/gguf_vocabulary.h"
 #include "text/tokenizer/input_frame.h"
+#include "text/tokenizer/special_tokens.h"
+#include "text/tokenizer/tokenizer_json.h"
 
 namespace quire::text {
 namespace {
 
+using nlohmann::json;
 using ::testing::ElementsAre;
 using testing::Encoded;
 using testing::IdsOf;
 
 using IdList = std::vector<int32_t>;
+
+constexpr std::string_view kTemplate =
+    "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}{{ eos_token }}";
+
+TEST(SpecialTokensTest, OfADirectoryAreThoseOfTransformers) {
+  const json goldens = testing::ReadTestJson("special_tokens.json");
+  const json null;
+  const std::string text = goldens["text"];
+  ASSERT_GT(goldens["cases"].size(), 400u);
+  for (const json& row : goldens["cases"]) {
+    SCOPED_TRACE(absl::StrCat(row["tokenizer"].dump(), " ", row["config"].dump()));
+    const std::string tokenizer_json = goldens["tokenizers"][row["tokenizer"]].dump();
+    const auto tokenizer =
+        CreateTokenizer(HfTokenizerFiles{tokenizer_json, null, null, row["config"]});
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const IdList whole = IdsOf(Encoded(**tokenizer, text, {.kind = InputKind::kWhole}));
+    EXPECT_EQ(whole, row["ids"].get<IdList>());
+    EXPECT_EQ((*tokenizer)->Decode(whole, /*skip_special_tokens=*/true), row["shown"]);
+    const auto names = NamedSpecialTokens(row["config"]);
+    EXPECT_EQ(json(names), row["names"]);
+
+    const auto chat = ChatTemplate::Create(kTemplate, names);
+    ASSERT_TRUE(chat.ok()) << chat.status();
+    const auto rendered = (*chat)->Render({{"user", "a"}}, /*add_generation_prompt=*/false);
+    ASSERT_TRUE(rendered.ok()) << rendered.status();
+    EXPECT_EQ((*tokenizer)->frame().BeginChat(*rendered), row["chat"]);
+    EXPECT_EQ(IdsOf(Encoded(**tokenizer, *rendered, {.kind = InputKind::kChat})),
+              row["chat_ids"].get<IdList>());
+
+    // A prompt is what transformers makes of the text, without what it puts behind.
+    const auto num_behind = std::ssize((*tokenizer)->frame().suffix_ids);
+    EXPECT_EQ(IdsOf(Encoded(**tokenizer, text)), IdList(whole.begin(), whole.end() - num_behind));
+  }
+}
+
+// These classes of transformers build a tokenizer of their own, with what surrounds a text.
+TEST(SpecialTokensTest, WhatSurroundsATextIsThatOfTheClass) {
+  const json goldens = testing::ReadTestJson("special_tokens.json");
+  const json null;
+  ASSERT_EQ(goldens["around"].size(), 8u * 4 * 3 * 3);
+  for (const json& row : goldens["around"]) {
+    const std::string tokenizer_json = goldens["tokenizers"][row["tokenizer"]].dump();
+    const auto tokenizer =
+        CreateTokenizer(HfTokenizerFiles{tokenizer_json, null, null, row["config"]});
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const InputFrame& frame = (*tokenizer)->frame();
+    EXPECT_EQ(frame.prefix_ids, row["before"].get<IdList>()) << row;
+    EXPECT_EQ(frame.suffix_ids, row["behind"].get<IdList>()) << row;
+  }
+}
+
+TEST(SpecialTokensTest, RefusesAnAddedTokenWithoutAnId) {
+  const json null;
+  const std::string tokenizer_json =
+      testing::ReadTestJson("special_tokens.json")["tokenizers"]["bos"].dump();
+  for (const json& decoder : {json{{"x", {{"content", "<x>"}}}}, json{{"30", "<x>"}}}) {
+    const json config = {{"added_tokens_decoder", decoder}};
+    EXPECT_EQ(CreateTokenizer(HfTokenizerFiles{tokenizer_json, null, null, config}).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
 
 // A GGUF file of the letters a and b, BOS (2) and EOS (3).
 absl::StatusOr<std::unique_ptr<Tokenizer>> GgufTokenizer(std::optional<bool> add_bos,

@@ -151,7 +151,6 @@ TEST(TokenizerJsonTest, RefusesABadUnigram) {
 
 TEST(TokenizerJsonTest, TakesEndAndBosFromTheFilesBeside) {
   const std::string text = ReadTestJson("tiny_split_pattern.json").dump();
-  const json null;
   const json config = {{"eos_token_id", 2}};
   const json generation_config = {{"eos_token_id", {1, 3}}, {"bos_token_id", 0}};
   const json tokenizer_config = {{"bos_token", {{"content", "<|user|>"}}}, {"eos_token", "</s>"}};
@@ -161,16 +160,7 @@ TEST(TokenizerJsonTest, TakesEndAndBosFromTheFilesBeside) {
   EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(1, 2, 3));
   EXPECT_EQ((*tokenizer)->bos_id(), 2);
 
-  // The post-processor's template adds <s> in front and </s> at the end. A tokenizer_config.json
-  // overrides the template only for certain tokenizer classes, such as Llama's.
   EXPECT_THAT(IdsOf(Encoded(**tokenizer, "", {.kind = InputKind::kWhole})), ElementsAre(0, 1));
-  const json llama = {{"tokenizer_class", "LlamaTokenizer"},
-                      {"add_bos_token", true},
-                      {"add_eos_token", false},
-                      {"bos_token", "<|user|>"}};
-  tokenizer = CreateTokenizer(HfTokenizerFiles{text, null, null, llama});
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_THAT(IdsOf(Encoded(**tokenizer, "")), ElementsAre(2));
 }
 
 // Gemma has added tokens that are runs of space markers. The decoder replaces markers in added
