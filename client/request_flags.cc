@@ -111,25 +111,6 @@ absl::Status ParseInto(std::string_view text, Put put) {
   return absl::OkStatus();
 }
 
-// The name of a value begins with that of its type, which the flag leaves out: "never" for
-// EARLY_STOPPING_NEVER.
-absl::Status SetEnum(Message* message, const FieldDescriptor* field, std::string_view text) {
-  const google::protobuf::EnumDescriptor& values = *field->enum_type();
-  const std::string prefix(absl::StripSuffix(values.value(0)->name(), "UNSPECIFIED"));
-  const google::protobuf::EnumValueDescriptor* value =
-      values.FindValueByName(absl::StrCat(prefix, absl::AsciiStrToUpper(std::string(text))));
-  if (value != nullptr && value->number() != 0) {
-    message->GetReflection()->SetEnum(message, field, value);
-    return absl::OkStatus();
-  }
-  std::string known;
-  for (int i = 1; i < values.value_count(); ++i) {
-    const std::string name = values.value(i)->name().substr(prefix.size());
-    absl::StrAppend(&known, i > 1 ? ", " : "", absl::AsciiStrToLower(name));
-  }
-  return absl::InvalidArgumentError(absl::StrFormat("want one of %s, got \"%s\"", known, text));
-}
-
 absl::Status SetScalar(Message* message, const FieldDescriptor* field, std::string_view text) {
   const google::protobuf::Reflection* reflection = message->GetReflection();
   switch (field->cpp_type()) {
@@ -198,6 +179,23 @@ absl::Status SetPath(Message* message, std::string_view path, std::string_view t
 }
 
 }  // namespace
+
+absl::Status SetEnum(Message* message, const FieldDescriptor* field, std::string_view text) {
+  const google::protobuf::EnumDescriptor& values = *field->enum_type();
+  const std::string prefix(absl::StripSuffix(values.value(0)->name(), "UNSPECIFIED"));
+  const google::protobuf::EnumValueDescriptor* value =
+      values.FindValueByName(absl::StrCat(prefix, absl::AsciiStrToUpper(std::string(text))));
+  if (value != nullptr && value->number() != 0) {
+    message->GetReflection()->SetEnum(message, field, value);
+    return absl::OkStatus();
+  }
+  std::string known;
+  for (int i = 1; i < values.value_count(); ++i) {
+    const std::string name = values.value(i)->name().substr(prefix.size());
+    absl::StrAppend(&known, i > 1 ? ", " : "", absl::AsciiStrToLower(name));
+  }
+  return absl::InvalidArgumentError(absl::StrFormat("want one of %s, got \"%s\"", known, text));
+}
 
 void AddRequestFlags(base::FlagSet& flags, Message* request,
                      std::initializer_list<std::string_view> without) {

@@ -17,4 +17,10 @@ namespace quire::client {
 void AddRequestFlags(base::FlagSet& flags, google::protobuf::Message* request,
                      std::initializer_list<std::string_view> without = {});
 
+// Sets a field of an enum type to the value that `text` names. The name of a value begins with that
+// of its type, which `text` leaves out: "never" for EARLY_STOPPING_NEVER. Returns InvalidArgument
+// with the known names for any other text.
+absl::Status SetEnum(google::protobuf::Message* message,
+                     const google::protobuf::FieldDescriptor* field, std::string_view text);
+
 }  // namespace quire::client

@@ -11,6 +11,7 @@
 
 #include "base/status_macros.h"
 #include "client/command.h"
+#include "client/request_flags.h"
 
 namespace quire::client {
 namespace {
@@ -22,13 +23,14 @@ struct TokenizeFlags {
   std::string token_ids;
   std::string chat_file;
   std::optional<std::string> model;
+  v1::TokenizeRequest use;  // has no other field
   std::optional<bool> add_special_tokens;
   std::optional<bool> parse_special_tokens;
   std::optional<bool> skip_special_tokens;
 };
 
 absl::Status Tokenize(Connection& connection, const TokenizeFlags& given, std::string text) {
-  v1::TokenizeRequest request;
+  v1::TokenizeRequest request = given.use;
   request.set_text(std::move(text));
   if (given.model) request.set_model(*given.model);
   if (given.add_special_tokens) request.set_add_special_tokens(*given.add_special_tokens);
@@ -91,8 +93,15 @@ int RunTokenize(const Args& args, Interrupt& interrupt) {
   flags.AddHabits("text_file", {"f", "file"});
   flags.Section("Options");
   flags.Add("model", "NAME", "name of the model (default: the served one)", &given.model);
+  flags.Add("use", "USE",
+            "what the text is, for the tokens around it: prompt, chat, continuation or whole "
+            "(default prompt)",
+            [&given](std::string_view text) {
+              return SetEnum(&given.use, v1::TokenizeRequest::descriptor()->FindFieldByName("use"),
+                             text);
+            });
   flags.AddSwitch("add_special_tokens",
-                  "add the tokens that a prompt gets, such as BOS; =false: none (default true)",
+                  "add the tokens that the use wants, such as BOS; =false: none (default true)",
                   base::SetterOf(&given.add_special_tokens));
   flags.AddSwitch("parse_special_tokens", "read \"<|...|>\" in the text as the special token",
                   base::SetterOf(&given.parse_special_tokens));

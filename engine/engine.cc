@@ -87,7 +87,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
         num_bytes > kLongText ? WorkerPool::Lane::kLong : WorkerPool::Lane::kShort,
         std::move(work));
   }
-  absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text, bool add_special_tokens,
+  absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text, text::InputKind kind,
                                               bool parse_special_tokens) const override;
   absl::StatusOr<std::string> Detokenize(const TokenIds& ids,
                                          bool skip_special_tokens) const override;
@@ -439,13 +439,11 @@ absl::Status EngineImpl::Abort(std::string_view request_id, std::optional<std::s
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Piece>> EngineImpl::Tokenize(std::string_view text,
-                                                        bool add_special_tokens,
+absl::StatusOr<std::vector<Piece>> EngineImpl::Tokenize(std::string_view text, text::InputKind kind,
                                                         bool parse_special_tokens) const {
-  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
-                   frontend_.Encode(text, {.kind = add_special_tokens ? text::InputKind::kPrompt
-                                                                      : text::InputKind::kPart,
-                                           .parse_special_tokens = parse_special_tokens}));
+  ASSIGN_OR_RETURN(
+      const std::vector<text::EncodedToken> tokens,
+      frontend_.Encode(text, {.kind = kind, .parse_special_tokens = parse_special_tokens}));
   std::vector<Piece> pieces;
   pieces.reserve(tokens.size());
   for (const text::EncodedToken& token : tokens) {

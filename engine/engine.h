@@ -22,6 +22,7 @@
 #include "engine/request/request.h"
 #include "engine/request/sessions.h"
 #include "engine/request/tenant_usage.h"
+#include "text/tokenizer/input_kind.h"
 
 namespace quire::engine {
 
@@ -80,8 +81,7 @@ class Engine {
   virtual absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) = 0;
   // The next four functions run on the thread of the caller, where a base::Interrupt may stop them
   // early. They return InvalidArgument when the input is larger than max_prompt_bytes.
-  virtual absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text,
-                                                      bool add_special_tokens,
+  virtual absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text, text::InputKind kind,
                                                       bool parse_special_tokens) const = 0;
   virtual absl::StatusOr<std::string> Detokenize(const TokenIds& ids,
                                                  bool skip_special_tokens) const = 0;

@@ -435,6 +435,30 @@ v1::GetStatsResponse ToProto(const engine::Stats& stats) {
   return out;
 }
 
+absl::StatusOr<text::InputKind> KindOf(const v1::TokenizeRequest& request) {
+  text::InputKind kind = text::InputKind::kPrompt;
+  switch (request.use()) {
+    case v1::TokenizeRequest::USE_UNSPECIFIED:
+    case v1::TokenizeRequest::USE_PROMPT:
+      break;
+    case v1::TokenizeRequest::USE_CHAT:
+      kind = text::InputKind::kChat;
+      break;
+    case v1::TokenizeRequest::USE_CONTINUATION:
+      kind = text::InputKind::kPart;
+      break;
+    case v1::TokenizeRequest::USE_WHOLE:
+      kind = text::InputKind::kWhole;
+      break;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrFormat("use: want one of PROMPT, CHAT, CONTINUATION, WHOLE, got %d",
+                          static_cast<int>(request.use())));
+  }
+  const bool adds = !request.has_add_special_tokens() || request.add_special_tokens();
+  return adds ? kind : text::InputKind::kPart;
+}
+
 v1::Token ToProto(const engine::Piece& piece) {
   v1::Token out;
   out.set_id(piece.id);

@@ -19,6 +19,7 @@
 #include "quire/v1/prefix_service.pb.h"
 #include "quire/v1/tenant_service.pb.h"
 #include "quire/v1/token_service.pb.h"
+#include "text/tokenizer/input_kind.h"
 
 namespace quire::server {
 
@@ -29,6 +30,8 @@ absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& requ
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request);
 // Returns the content of a new prefix, or InvalidArgument if it has none.
 absl::StatusOr<engine::PromptContent> ContentOf(const v1::CreatePrefixRequest& request);
+// Returns InvalidArgument for an unknown use.
+absl::StatusOr<text::InputKind> KindOf(const v1::TokenizeRequest& request);
 // Returns InvalidArgument when `chat` has no message.
 absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat);
 

@@ -69,10 +69,9 @@ class TokenService final : public RawTokenService {
     return OnFrontend<v1::TokenizeRequest, v1::TokenizeResponse>(
         *context, Rpc::kTokenize, *request, *response,
         [this](const v1::TokenizeRequest& in, v1::TokenizeResponse& out) -> absl::Status {
-          const bool add_special = in.has_add_special_tokens() ? in.add_special_tokens() : true;
-          ASSIGN_OR_RETURN(
-              const std::vector<engine::Piece> pieces,
-              parts_.engine.Tokenize(in.text(), add_special, in.parse_special_tokens()));
+          ASSIGN_OR_RETURN(const text::InputKind kind, KindOf(in));
+          ASSIGN_OR_RETURN(const std::vector<engine::Piece> pieces,
+                           parts_.engine.Tokenize(in.text(), kind, in.parse_special_tokens()));
           out.mutable_tokens()->Reserve(static_cast<int>(pieces.size()));
           for (const engine::Piece& piece : pieces) *out.add_tokens() = ToProto(piece);
           return absl::OkStatus();

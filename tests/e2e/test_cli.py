@@ -129,6 +129,8 @@ class CliTest(harness.TestCase):
         self.assertIn('"th"', self.quire("tokenize", "--text", "the thing").stdout)
         plain = self.quire("tokenize", "--text", "the", "--add_special_tokens=false", "--json").stdout
         self.assertNotIn("<s>", plain)
+        behind = self.quire("tokenize", "--text", "the", "--use", "continuation", "--json").stdout
+        self.assertEqual(behind, plain)
 
     def test_models_stats_health(self):
         self.assertIn("2 layers, hidden 64", self.quire("models").stdout)

@@ -297,7 +297,8 @@ TEST(EngineTest, AStopStringEndsTheSequenceInTheScheduler) {
 
 TEST(EngineTest, TokenizesAndDetokenizes) {
   const auto harness = EngineHarness::Fake();
-  const std::vector<Piece> pieces = *harness->engine().Tokenize("ab", false, false);
+  const std::vector<Piece> pieces =
+      *harness->engine().Tokenize("ab", text::InputKind::kPart, false);
   ASSERT_EQ(pieces.size(), 2);
   EXPECT_EQ(pieces[1].id, 'b');
   EXPECT_EQ(pieces[1].begin, 1);

@@ -175,10 +175,15 @@ absl::Status FakeEngine::RunOnFrontend(int64_t /*num_bytes*/, std::function<void
 }
 
 absl::StatusOr<std::vector<engine::Piece>> FakeEngine::Tokenize(std::string_view text,
-                                                                bool add_special_tokens,
+                                                                text::InputKind kind,
                                                                 bool parse_special_tokens) const {
   std::vector<engine::Piece> pieces;
-  if (add_special_tokens) pieces.push_back({.id = 1, .piece = "<s>"});
+  if (kind != text::InputKind::kPart) {
+    pieces.push_back({.id = 1,
+                      .piece = kind == text::InputKind::kPrompt ? "<s>"
+                               : kind == text::InputKind::kChat ? "chat"
+                                                                : "whole"});
+  }
   for (size_t i = 0; i < text.size(); ++i) {
     const auto begin = static_cast<int64_t>(i);
     pieces.push_back({.id = static_cast<unsigned char>(text[i]),

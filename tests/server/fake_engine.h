@@ -64,8 +64,7 @@ class FakeEngine : public engine::Engine {
   absl::Status Abort(std::string_view request_id, std::optional<std::string_view> owner) override;
   engine::Sessions& sessions() override { return sessions_; }
   absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) override;
-  absl::StatusOr<std::vector<engine::Piece>> Tokenize(std::string_view text,
-                                                      bool add_special_tokens,
+  absl::StatusOr<std::vector<engine::Piece>> Tokenize(std::string_view text, text::InputKind kind,
                                                       bool parse_special_tokens) const override;
   absl::StatusOr<std::string> Detokenize(const engine::TokenIds& ids,
                                          bool skip_special_tokens) const override;

@@ -54,6 +54,20 @@ TEST(TokenServiceTest, Answers) {
   tokens = client.Tokenize(tokenize);
   EXPECT_EQ(tokens.response.tokens(0).piece(), "a");
   EXPECT_EQ(tokens.response.tokens(3).piece(), "parsed");
+  for (const auto& [use, first] : {std::pair(v1::TokenizeRequest::USE_UNSPECIFIED, "<s>"),
+                                   {v1::TokenizeRequest::USE_PROMPT, "<s>"},
+                                   {v1::TokenizeRequest::USE_CHAT, "chat"},
+                                   {v1::TokenizeRequest::USE_CONTINUATION, "a"},
+                                   {v1::TokenizeRequest::USE_WHOLE, "whole"}}) {
+    tokenize.set_use(use);
+    tokenize.clear_add_special_tokens();
+    EXPECT_EQ(client.Tokenize(tokenize).response.tokens(0).piece(), first);
+    tokenize.set_add_special_tokens(false);
+    EXPECT_EQ(client.Tokenize(tokenize).response.tokens(0).piece(), "a") << first;
+  }
+  tokenize.set_use(static_cast<v1::TokenizeRequest::Use>(5));
+  EXPECT_EQ(client.Tokenize(tokenize).status.message(),
+            "use: want one of PROMPT, CHAT, CONTINUATION, WHOLE, got 5");
 
   v1::DetokenizeRequest detokenize;
   for (const int id : {1, int{'h'}, int{'i'}}) detokenize.add_token_ids(id);
