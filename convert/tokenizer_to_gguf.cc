@@ -199,6 +199,17 @@ void WarnOfText(const text::Tokenizer& directory, const text::Tokenizer& gguf,
   }
 }
 
+// A directory's template alone decides whether BOS stands before a conversation.
+void WarnOfChats(const files::OpenedModel& model, const text::Tokenizer& directory,
+                 const text::Tokenizer& gguf, std::vector<std::string>& warnings) {
+  const auto chat = engine::LoadChatTemplate(model, directory);
+  if (!chat.ok() || *chat == nullptr) return;
+  const auto rendered = (*chat)->Render({{"user", "x"}}, /*add_generation_prompt=*/true);
+  if (!rendered.ok() || gguf.frame().BeginChat(*rendered) == *rendered) return;
+  warnings.push_back(absl::StrCat("the chat template writes no ", gguf.frame().prefix_text,
+                                  "; GGUF's readers begin a conversation with it all the same"));
+}
+
 absl::Status Convert(const files::OpenedModel& model, int64_t vocab_size, files::GgufValues& values,
                      std::vector<std::string>& warnings) {
   ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> directory, engine::LoadTokenizer(model));
@@ -228,6 +239,7 @@ absl::Status Convert(const files::OpenedModel& model, int64_t vocab_size, files:
                    vocabulary.byte_level ? ChoosePreTokenizer(probe, model.path, values)
                                          : CheckSentencePiece(probe, model.path, values));
   WarnOfText(*directory, *gguf, vocabulary, options, warnings);
+  WarnOfChats(model, *directory, *gguf, warnings);
   return CheckAgreement(*directory, *gguf, vocabulary, warnings);
 }
 

@@ -120,6 +120,17 @@ TEST(TokenizerToGgufTest, SentencePieceIsReadBackTheSame) {
   EXPECT_EQ(metadata->IntOr("tokenizer.ggml.padding_token_id", -1).value(), 0);
 }
 
+TEST(TokenizerToGgufTest, WarnsOfATemplateThatWritesNoBos) {
+  json root = SentencePieceJson();
+  root["post_processor"] = EndsOfSentencePiece();
+  const auto converted = Convert(DirectoryOf(
+      root.dump(), {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"chat_template", "x"}}));
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  EXPECT_THAT(converted->warnings,
+              ElementsAre("the chat template writes no <s>; GGUF's readers begin a conversation "
+                          "with it all the same"));
+}
+
 TEST(TokenizerToGgufTest, WhatHasNoBosSaysSo) {
   const auto converted = Convert(DirectoryOf(SentencePieceJson().dump()));
   ASSERT_TRUE(converted.ok()) << converted.status();
