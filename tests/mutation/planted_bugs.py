@@ -666,6 +666,11 @@ bug("y07", "BOS that is EOS stands for both in an empty text", "const bool has_s
 bug, drop = source("engine/frontend/token_ids.h", "frontend_test:PrefixPromptTest.*")
 bug("y08", "a prefix of an earlier version parts from its prompts", "frame.NumLeading(whole)", "BUG ? 0 : frame.NumLeading(whole)")
 
+bug, drop = source("text/tokenizer/regex.cc", "tokenizer_test:RegexTest.*")
+bug("y04", "a pattern that gives up says that nothing matches", "if (rc < 0) return TooCostly();",
+    "if (rc < 0) return BUG ? absl::StatusOr<std::optional<Match>>(std::nullopt) : TooCostly();")
+bug("y05", "a word may take any heap", "kMinHeapBytes + kHeapPerByte * num_bytes", "kMinHeapBytes + (BUG ? 10000 : kHeapPerByte) * num_bytes")
+
 bug, drop = source("text/tokenizer/special_tokens.cc", "tokenizer_test:SpecialTokensTest.*")
 bug("y06", "a named token is shown", '(*known)["special"] = true;', '(*known)["special"] = !BUG;')
 bug("y09", "a list of further special tokens is read beside its older name", "extra.is_array() && !extra.empty() ?",
