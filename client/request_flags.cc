@@ -80,7 +80,7 @@ constexpr FieldFlag kFieldFlags[] = {
 
     {nullptr, "", "", "When to stop"},
     {"max_tokens", "stop.max_tokens", "N",
-     "most tokens of output per sample (default: to the context's end)"},
+     "most tokens of output per sample; at most to the context's end (default)"},
     {"min_tokens", "stop.min_tokens", "N", "fewest tokens of output per sample (default 0)"},
     {"stop", "stop.stop", "TEXT", "end where this text appears; repeatable"},
     {"stop_token_ids", "stop.stop_token_ids", "IDS", "end at these tokens, e.g. 1,2"},

@@ -53,6 +53,7 @@ v1::GenerateRequest ArrivedAnswer::NextRequest() const {
   }
   request.set_resume_model_digest(model_digest_);
   request.set_resume_numerics(numerics_);
+  if (resolved_) *request.mutable_resume_resolved() = *resolved_;
   return request;
 }
 
@@ -65,6 +66,7 @@ std::optional<v1::GenerateStreamResponse> ArrivedAnswer::Take(v1::GenerateStream
   if (!message.model_digest().empty() && !can_resume()) {
     model_digest_ = message.model_digest();
     numerics_ = message.numerics();
+    if (message.has_resolved()) resolved_ = message.resolved();
     seed_ = message.seed() - message.index();
   }
   Sample& sample = samples_[message.index()];

@@ -48,6 +48,7 @@ class ArrivedAnswer {
   std::map<uint32_t, Sample> samples_;
   std::string model_digest_;
   std::string numerics_;
+  std::optional<v1::ResolvedParams> resolved_;  // absent: the server sends none
   uint64_t seed_ = 0;
   int64_t num_tokens_ = 0;
   int num_prompt_logprobs_ = 0;         // that the user has

@@ -75,7 +75,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   void Start() {
     if (disk_ != nullptr) disk_->Start([this] { channel_.Wake(); });
     loop_.Start();
-    prefixes_.Start([this] { return sessions_.RunTimers(); });
+    prefixes_.Start([this] { return RunTimers(); });
   }
 
   absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
@@ -121,7 +121,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   bool RunFrontend() override { return workers_->RunOne(); }
   bool Step() override {
     prefixes_.RunTimers();
-    sessions_.RunTimers();
+    RunTimers();
     bool any = loop_.Step();
     while (disk_ != nullptr && disk_->RunOne()) any = true;
     return any;
@@ -130,6 +130,11 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
  private:
   class Handle;
 
+  // Runs the timers of sessions, and of requests that wait for their id. Returns when it must be
+  // called again.
+  absl::Time RunTimers() {
+    return std::min(sessions_.RunTimers(), running_.RunTimers(parts_.clock->Now()));
+  }
   absl::Status Compute(std::shared_ptr<Request> request, int64_t num_bytes) override;
   absl::Status ComputeKnown(std::shared_ptr<Request> request, int64_t num_tokens) override;
   void Cancel(const std::shared_ptr<Request>& request) override;
@@ -144,13 +149,15 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   // prompt.
   absl::StatusOr<AdmittedRequest> TakeIn(const std::shared_ptr<Request>& request,
                                          int64_t num_tokens);
-  // Takes a request in, and into the queue of the frontend. `session` is null for a request without
-  // a session.
+  // Takes a request in, and into the queue of the frontend, when nothing else runs under its id.
+  // `session` is null for a request without a session.
   absl::Status Enqueue(const std::shared_ptr<Request>& request, int64_t num_bytes,
                        int64_t num_tokens, std::shared_ptr<SessionSink> session);
   // These run on a frontend thread. Prepare returns the request's lease of the cache.
   absl::StatusOr<CacheLease> Prepare(Request& request, SessionSink* session);
   void PrepareAndAdmit(AdmittedRequest admitted, const std::shared_ptr<SessionSink>& session);
+  // Ends a request that never reached the step thread.
+  void Refuse(AdmittedRequest admitted, const absl::Status& status);
   // Returns the keys on disk of the blocks of named prefixes.
   std::vector<BlockKey> NamedBlocks() const;
   // Returns what the disk has of a prepared request's prompt; null: nothing.
@@ -181,7 +188,7 @@ class EngineImpl::Handle final : public SubmittedRequest {
   Handle(std::shared_ptr<Request> request, EngineImpl& engine)
       : request_(std::move(request)), engine_(engine) {}
 
-  const std::string& request_id() const override { return request_->params.request_id; }
+  const std::string& request_id() const override { return request_->id; }
   void Cancel() override { engine_.Cancel(request_); }
 
  private:
@@ -240,6 +247,7 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
   if (request->params.request_id.empty()) {
     request->params.request_id =
         absl::StrCat("req-", next_request_.fetch_add(1, std::memory_order_relaxed));
+    request->params.id_is_name = true;
   }
   if (const GenerateParams& given = request->params; given.ranks_samples()) {
     request->sink = std::make_shared<BestSamplesSink>(std::move(request->sink), given.sampling.n,
@@ -286,6 +294,7 @@ absl::StatusOr<AdmittedRequest> EngineImpl::TakeIn(const std::shared_ptr<Request
   ASSIGN_OR_RETURN(TenantCharge charge,
                    meters_.Charge(tenant, limits, num_tokens, request->arrival));
   RETURN_IF_ERROR(running_.Insert(request));
+  if (request->params.on_id) request->params.on_id(request->id);
   request->sink->SetOnRoom(
       [this, noticed = std::weak_ptr<const Request>(request)] { channel_.Notice(noticed); });
   return AdmittedRequest{
@@ -297,9 +306,24 @@ absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_
   ASSIGN_OR_RETURN(AdmittedRequest taken, TakeIn(request, num_tokens));
   // The target of a std::function must be copyable, and a ticket is not. So the ticket is shared.
   auto admitted = std::make_shared<AdmittedRequest>(std::move(taken));
-  absl::Status queued = RunOnFrontend(num_bytes, [this, admitted, session = std::move(session)] {
-    PrepareAndAdmit(std::move(*admitted), session);
-  });
+  const auto enqueue = [this, admitted, num_bytes, session = std::move(session)] {
+    return RunOnFrontend(
+        num_bytes, [this, admitted, session] { PrepareAndAdmit(std::move(*admitted), session); });
+  };
+  const bool waits =
+      running_.Wait(*request, request->arrival, [this, admitted, enqueue](absl::Status status) {
+        if (status.ok()) status = enqueue();
+        if (status.ok()) return;
+        if (StillWanted(*admitted->request, parts_.clock->Now()).ok()) {
+          metrics_.requests_rejected.Add(1);
+        }
+        Refuse(std::move(*admitted), status);
+      });
+  if (waits) {
+    prefixes_.Wake();  // whose thread runs the timers
+    return absl::OkStatus();
+  }
+  absl::Status queued = enqueue();
   // A request that is not there has had its Finish from FailAll.
   return !queued.ok() && running_.Erase(*request) ? queued : absl::OkStatus();
 }
@@ -369,7 +393,9 @@ absl::StatusOr<std::shared_ptr<SessionSink>> EngineImpl::BeginTurn(
 }
 
 void EngineImpl::Cancel(const std::shared_ptr<Request>& request) {
-  if (!request->cancelled.exchange(true, std::memory_order_acq_rel)) channel_.Notice(request);
+  if (request->cancelled.exchange(true, std::memory_order_acq_rel)) return;
+  channel_.Notice(request);
+  running_.StopWaiting(*request);
 }
 
 void EngineImpl::PrepareAndAdmit(AdmittedRequest admitted,
@@ -397,6 +423,11 @@ void EngineImpl::PrepareAndAdmit(AdmittedRequest admitted,
     admitted.on_disk = LookUpOnDisk(*request);
     return channel_.Admit(std::move(admitted));
   }
+  Refuse(std::move(admitted), status);
+}
+
+void EngineImpl::Refuse(AdmittedRequest admitted, const absl::Status& status) {
+  const std::shared_ptr<Request> request = admitted.request;
   admitted.ticket.Release();
   admitted.charge.Settle(0);
   running_.Erase(*request);

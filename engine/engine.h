@@ -58,18 +58,18 @@ class Engine {
   virtual ~Engine() = default;
 
   // Accepts one request. Never blocks. After an error the sink is never called. The errors are
-  // NotFound (no such model or prefix), AlreadyExists (the owner already runs a request with this
-  // id), ResourceExhausted (too many requests wait, or a rate limit of the tenant is used up; see
-  // engine/request/retry_after.h), FailedPrecondition (the prefix has failed) and Unavailable (the
-  // engine drains, or the prefix is not tokenized yet). Without an
+  // NotFound (no such model or prefix), ResourceExhausted (too many requests wait, or a rate limit
+  // of the tenant is used up; see engine/request/retry_after.h), FailedPrecondition (the prefix has
+  // failed) and Unavailable (the engine drains, or the prefix is not tokenized yet). Without an
   // error, sink->Finish is called exactly once, even if the frontend refuses the request
-  // (InvalidArgument). A turn of a session has two further errors: NotFound (no such session) and
-  // Aborted (the session is in a turn, or its etag differs).
+  // (InvalidArgument), or the owner goes on running another request under the same key
+  // (AlreadyExists; see RunningRequests). A turn of a session has two further errors: NotFound (no
+  // such session) and Aborted (the session is in a turn, or its etag differs).
   virtual absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
       GenerateParams params, std::shared_ptr<TokenSink> sink) = 0;
 
-  // Aborts the running request of `owner` with this id. Without an owner, aborts the requests of
-  // all owners with this id. Returns NotFound when there is no such request.
+  // Aborts the requests that `owner` runs under this key, name or id. Without an owner, aborts
+  // those of all owners. Returns NotFound when there is no such request.
   virtual absl::Status Abort(std::string_view request_id,
                              std::optional<std::string_view> owner) = 0;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/output/replay.h"
+#include "engine/request/answer_size.h"
 
 namespace quire::engine {
 
@@ -77,13 +78,35 @@ void LiveRequests::Queue(LiveRequest& live, TokenDelta delta) {
   emissions_.push_back({.live = &live, .delta = std::move(delta)});
 }
 
-void LiveRequests::Emit() {
+std::vector<LiveRequest*> LiveRequests::Emit() {
+  std::vector<LiveRequest*> too_large;
   for (Emission& emission : emissions_) {
     const Request& request = *emission.live->request;
     if (request.params.output.usage_per_chunk) emission.delta.usage = emission.live->summary.usage;
-    request.sink->Put(std::move(emission.delta));
+    if (!Put(*emission.live, std::move(emission.delta))) too_large.push_back(emission.live);
   }
   emissions_.clear();
+  return too_large;
+}
+
+bool LiveRequests::Put(LiveRequest& live, TokenDelta delta) {
+  const Request& request = *live.request;
+  if (const int64_t most = request.params.max_answer_bytes; most > 0) {
+    live.answer_bytes += AnswerBytes(delta, request.params, tokenizer_);
+    if (live.answer_bytes > most) {
+      if (live.status.ok()) live.status = AnswerTooLarge(request.params);
+      return false;
+    }
+  }
+  if (!std::exchange(live.has_begun, true) && !request.params.answers_at_once) {
+    ResolvedParams resolved{.max_tokens = request.max_tokens, .sampling = request.params.sampling};
+    resolved.sampling.seed = request.seed;
+    resolved.sampling.logit_bias.clear();
+    resolved.sampling.allowed_token_ids.clear();
+    delta.resolved = std::make_shared<const ResolvedParams>(std::move(resolved));
+  }
+  request.sink->Put(std::move(delta));
+  return true;
 }
 
 LiveRequest LiveRequests::Take(LiveRequest& live, absl::Time now) {

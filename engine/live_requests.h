@@ -27,8 +27,10 @@ struct LiveRequest {
   TenantCharge charge;     // settled when the request has ended
   CacheLease lease;        // released when the request has ended
   SequenceId first_id = 0;
-  int32_t num_left = 0;  // samples that have not ended
-  bool forked = false;   // each sample is a sequence of its own
+  int32_t num_left = 0;      // samples that have not ended
+  bool forked = false;       // each sample is a sequence of its own
+  bool has_begun = false;    // the sink has a delta
+  int64_t answer_bytes = 0;  // of an answer that is one message, so far
   RequestSummary summary;
   std::unique_ptr<BeamSearch> beam_search;  // of a request with beams
   absl::Time first_scheduled = absl::InfinitePast();
@@ -44,8 +46,9 @@ struct LiveRequest {
 // To be used only on the step thread.
 class LiveRequests {
  public:
-  // `metrics` must outlive this.
-  explicit LiveRequests(EngineMetrics& metrics) : metrics_(metrics) {}
+  // `metrics` and `tokenizer` must outlive this.
+  LiveRequests(EngineMetrics& metrics, const text::Tokenizer& tokenizer)
+      : metrics_(metrics), tokenizer_(tokenizer) {}
 
   // Adds a request and gives its samples, or its beams, the sequence ids from first_id on.
   // References to a live request are valid until Take().
@@ -68,7 +71,12 @@ class LiveRequests {
   // Keeps a message until Emit(). Emit() puts all messages into their sinks. If the request asked
   // for usage, a message gets the usage at the time of Emit().
   void Queue(LiveRequest& live, TokenDelta delta);
-  void Emit();
+  // Returns the requests whose answers have become too large for one message. They have that as
+  // their status, their messages are dropped, and the caller must end them.
+  std::vector<LiveRequest*> Emit();
+  // Puts a message into the request's sink now. The first one of a stream says what was resolved.
+  // Returns false if the answer is too large for one message.
+  bool Put(LiveRequest& live, TokenDelta delta);
   // Removes and returns a request whose samples have all ended, and completes its summary.
   LiveRequest Take(LiveRequest& live, absl::Time now);
 
@@ -83,6 +91,7 @@ class LiveRequests {
   };
 
   EngineMetrics& metrics_;
+  const text::Tokenizer& tokenizer_;
   std::unordered_map<const Request*, LiveRequest> live_;
   SequenceId next_sequence_id_ = 1;
   int64_t num_unstarted_ = 0;

@@ -77,7 +77,7 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, DiskTier* dis
       pacer_(config.max_step_time, static_cast<int32_t>(parts.limits.max_tokens)),
       runner_(*parts.backend, *parts.model, *parts.sampler, parts.cache, parts.limits, blocks_),
       output_(*parts.tokenizer),
-      live_(metrics) {
+      live_(metrics, *parts.tokenizer) {
   if (disk != nullptr) {
     fetches_.emplace(*disk, blocks_,
                      [this](int64_t num_tokens) { return pacer_.LeastTime(num_tokens, 0); });
@@ -318,11 +318,18 @@ void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {
   Finish(scheduler_.Fail(plan), parts_.clock->Now());
 }
 
+void StepLoop::Emit(absl::Time now) {
+  for (const LiveRequest* live : live_.Emit()) {
+    live->request->cancelled.store(true, std::memory_order_release);
+    Reconsider(*live, now);
+  }
+}
+
 void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time now) {
   // The metrics are updated before Emit. So once a client has read its last token, they count this
   // token and the released blocks.
   UpdateMetrics();
-  live_.Emit();
+  Emit(now);
   for (const FinishedSequence& end : finished) {
     const Sequence& sequence = *end.sequence;
     LiveRequest& live = live_.Of(sequence);
@@ -333,7 +340,7 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
     const int32_t num_ended = live.forked ? 1 : live.num_left;
     for (int32_t k = 0; k < num_ended; ++k) {
       if (end.cause != EndCause::kFinished) {
-        live.request->sink->Put(output_.Cut(sequence.id + k, FinishReason::kAbort).delta);
+        live_.Put(live, output_.Cut(sequence.id + k, FinishReason::kAbort).delta);
       }
       output_.Remove(sequence.id + k);
       if (live.request->pins == kNoPin) {

@@ -112,6 +112,8 @@ class StepLoop {
   void Submit(StepPlan plan, absl::Time now);
   void CompleteOldest();
   void Output(const StepPlan& plan, absl::Time now);
+  // Sends what was queued, and ends the requests whose answers have become too large.
+  void Emit(absl::Time now);
   void Finish(const std::vector<FinishedSequence>& finished, absl::Time now);
   void NoteDuration(const InFlight& step, absl::Time now);
   void FailStep(const StepPlan& plan, const absl::Status& status);

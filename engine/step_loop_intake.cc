@@ -25,7 +25,7 @@ void StepLoop::Take(AdmittedRequest admitted, absl::Time now) {
   output_.Add(live.first_id, request);
   if (!WaitsForDisk(live, std::move(on_disk), now)) Schedule(live);
   live_.NoteAdmitted(live);
-  live_.Emit();
+  Emit(now);
   if (live.num_left == 0) return FinishRequest(live, now);  // each sample had ended
   // A notice that came before the request was in live_ is lost, so the flag of the request is read
   // here.

@@ -32,6 +32,8 @@ def stream(channel, request, timeout=None, tries=TRIES, **call_options):
                     request.sampling.seed = message.seed - message.index
                     request.resume_model_digest = message.model_digest
                     request.resume_numerics = message.numerics
+                    if message.HasField("resolved"):  # not of an older server
+                        request.resume_resolved.CopyFrom(message.resolved)
                 # The last words of a sample that was cut short have text that was held back, which a resumed stream
                 # sends in its own time.
                 if message.finish_reason == pb.FINISH_REASON_ABORT:

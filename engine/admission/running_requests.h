@@ -3,9 +3,11 @@
 // The requests that have not finished, by id.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,24 +21,43 @@
 
 namespace quire::engine {
 
-// Holds requests from submission to the sink's Finish. While a request runs, its id is unique among
-// the running requests of its owner. Afterwards the id may be used again. Owners neither learn of
-// nor block each other's ids. Thread-safe; bounded by admission.
+// Holds requests from submission to the sink's Finish. An id is a key or a name
+// (GenerateParams::id_is_name). An owner runs one request at a time under a key: a second one waits
+// while the first ends, and is refused if the first goes on. Names keep nobody out, and a key may
+// equal a name. Owners neither learn of nor block each other's ids. Thread-safe; bounded by
+// admission.
 class RunningRequests {
  public:
-  // Inserts a request under params.owner and params.request_id, which must not change. The id must
-  // not be empty. Returns AlreadyExists if a request with this owner and id runs, and Unavailable
-  // after TakeAll.
+  // Starts a request that waited, after OK, or ends it with the error. Called once, without a lock,
+  // by whoever ends the wait.
+  using EndWait = std::function<void(const absl::Status&)>;
+
+  // How long a request waits for the cancellation of another one that has its key. A server learns
+  // of a client's reset a moment after the client may have sent the next request.
+  static constexpr absl::Duration kPatience = absl::Seconds(1);
+
+  // Inserts a request under params.owner and params.request_id, which must not change, and sets its
+  // id. The id must not be empty. Returns Unavailable after TakeAll.
   absl::Status Insert(std::shared_ptr<Request> request);
+
+  // Returns false if no request that was inserted before has the key of `request`. Otherwise
+  // returns true, and calls `end` later: with OK when none has it any more; with AlreadyExists if
+  // after kPatience one has it that is neither cancelled nor past its deadline; with Cancelled or
+  // DeadlineExceeded if `request` itself is.
+  bool Wait(const Request& request, absl::Time now, EndWait end);
+  // Ends the wait of a request that was cancelled. Does nothing if it does not wait.
+  void StopWaiting(const Request& request);
+  // Ends the waits whose time has come. Returns when it must be called again.
+  absl::Time RunTimers(absl::Time now);
 
   // Removes a request. Called when the request ends for any reason. Returns false if the request is
   // not in here.
   bool Erase(const Request& request);
 
-  // Sets the flag `cancelled` of the request that `owner` runs under `request_id`. Without an
-  // owner, sets the flag of all requests that run under this id, whoever owns them. Returns the
-  // requests whose flag was set. The caller must notify the step thread of them. Returns NotFound
-  // when no such request runs.
+  // Cancels the requests that `owner` runs under the key, the name or the id `request_id`. Without
+  // an owner, cancels all requests that run under it, whoever owns them. Returns the requests that
+  // were cancelled. The caller must notify the step thread of them. Returns NotFound when no such
+  // request runs.
   absl::StatusOr<std::vector<std::shared_ptr<const Request>>> Abort(
       std::string_view request_id, std::optional<std::string_view> owner);
 
@@ -56,17 +77,34 @@ class RunningRequests {
   bool WaitUntilIdle(absl::Duration timeout) const;
 
  private:
-  // The request's id and its owner. The id comes first, so that requests of one id are adjacent.
-  // Both are views of strings in the request.
+  // The request's key or name and its owner. The former comes first, so that requests of one id are
+  // adjacent. Both are views of strings in the request.
   using Key = std::pair<std::string_view, std::string_view>;
+  struct Entry {
+    std::shared_ptr<Request> request;
+    EndWait end_wait = nullptr;  // set while the request waits for its key
+    absl::Time patience = {};    // until then it waits for a request that goes on
+  };
+  using Entries = std::multimap<Key, Entry>;  // of one key, the first that came first
+  // Waits that have ended, and how. They are called after the lock is released.
+  using Ended = std::vector<std::pair<EndWait, absl::Status>>;
 
   static Key KeyOf(const Request& request) {
     return {request.params.request_id, request.params.owner};
   }
+  static void Call(const Ended& ended);
+
+  Entries::iterator Find(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the first request that was inserted before `entry` and has its key; null: none has.
+  const Request* Predecessor(Entries::iterator entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void End(Entry& entry, const absl::Status& status, Ended& ended)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable base::Mutex mu_;
   mutable base::CondVar became_idle_;
-  std::map<Key, std::shared_ptr<Request>> requests_ ABSL_GUARDED_BY(mu_);
+  Entries requests_ ABSL_GUARDED_BY(mu_);
+  int64_t num_waiting_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t num_suffixes_ ABSL_GUARDED_BY(mu_) = 0;
   bool steps_in_flight_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "engine/frontend/token_ids.h"
 #include "engine/kv/block_manager.h"
+#include "engine/request/answer_size.h"
 #include "text/tokenizer/incremental_detokenizer.h"
 
 namespace quire::engine {
@@ -80,6 +81,7 @@ absl::Status Frontend::Prepare(Request& request) const {
   RETURN_IF_ERROR(ResolveCacheWindow(request));
   RETURN_IF_ERROR(ResolveBeams(request));
   RETURN_IF_ERROR(ResolveLengths(request));
+  RETURN_IF_ERROR(CheckLeastAnswer(request));
   request.seed = params.sampling.seed.value_or(DrawSeed());
   return absl::OkStatus();
 }
@@ -279,27 +281,55 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
   const bool stream = request.cache_window.on();
   const int64_t longest = LongestOf(request.params);
   const char* const name = stream ? "a stream's limit" : "max_model_len";
-  std::optional<int64_t> given = request.params.stop.max_tokens;
-  const char* field = "stop.max_tokens";
-  for (const TokenIds& ids : request.continuation_ids) {
-    given = std::max(given.value_or(0), std::ssize(ids));
-    field = "continuations";
-  }
   const int64_t context_left = longest - prompt_len;
-  if (given.has_value() && *given > context_left) {
+  const StopParams& stop = request.params.stop;
+  const auto& resume = request.params.resume;
+  // Returns the error for a stream that ran with more tokens than fit here, if the request resumes
+  // one and says so.
+  const auto check_resolved = [&](const char* where, int64_t room, int64_t left) {
+    if (!resume || !resume->max_tokens_is_resolved || *stop.max_tokens <= left) {
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(
+        absl::StrFormat("resume_resolved.max_tokens: the stream ran with %d tokens, %s of %d "
+                        "leaves %d here, so its "
+                        "end could differ",
+                        *stop.max_tokens, where, room, left));
+  };
+  RETURN_IF_ERROR(check_resolved(name, longest, context_left));
+  // The output ends at `given` tokens; absent: where context or cache end. There must be room for
+  // `least`, which `field` asks for.
+  std::optional<int64_t> given;
+  const char* field = "prompt";
+  int64_t least = 1;
+  if (request.is_scoring()) {
+    for (const TokenIds& ids : request.continuation_ids) {
+      given = std::max(given.value_or(0), std::ssize(ids));
+    }
+    field = "continuations";
+  } else if (stop.max_tokens.has_value() && *stop.max_tokens <= context_left) {
+    given = stop.max_tokens;
+    field = "stop.max_tokens";
+  } else if (stop.min_tokens > 0) {
+    least = stop.min_tokens;
+    field = "stop.min_tokens";
+  }
+  least = given.value_or(least);
+  if (least > context_left) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: want at most %d tokens (%s %d less the prompt's %d tokens), got %d",
-                        field, context_left, name, longest, prompt_len, *given));
+                        field, context_left, name, longest, prompt_len, least));
   }
   const int32_t n = request.params.sampling.num_sequences();
   if (stream) {
     const bool at_once = request.params.answers_at_once;
     const int64_t most = at_once ? std::min(context_left, kMaxAnswerTokens / n) : context_left;
-    if (given.value_or(1) > most) {
+    const int64_t asked = std::max<int64_t>(stop.max_tokens.value_or(least), least);
+    if (at_once && asked > most) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s: want at most %d tokens of each sample in an answer that is one message, got %d; "
           "use GenerateStream",
-          field, most, *given));
+          stop.max_tokens ? "stop.max_tokens" : field, most, asked));
     }
     request.max_tokens = static_cast<int32_t>(given.value_or(most));
     return absl::OkStatus();
@@ -310,11 +340,11 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
     return MaxNewTokens(blocks, limits_.block_size, prompt_len, n);
   };
   const int64_t cache_left = left_of(num_blocks);
-  const int64_t wanted = given.value_or(1);
-  if (wanted > cache_left) {
+  RETURN_IF_ERROR(check_resolved("the KV cache", limits_.cache_tokens, cache_left));
+  if (least > cache_left) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: want prompt + max_tokens x n to fit the KV cache of %d tokens, got %d + %d x %d",
-        given.has_value() ? field : "prompt", limits_.cache_tokens, prompt_len, wanted, n));
+        field, limits_.cache_tokens, prompt_len, least, n));
   }
   // The blocks of named prefixes stay. Those of its own prefix, or session, serve the request.
   const int64_t pinned = limits_.num_pinned_blocks ? limits_.num_pinned_blocks() : 0;
@@ -322,19 +352,19 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
       request.prefix == nullptr ? 0 : std::ssize(request.prefix->ids) / limits_.block_size;
   const int64_t shared = std::max(of_prefix, request.num_kept_blocks);
   int64_t left_now = left_of(num_blocks - std::max(int64_t{0}, pinned - shared));
-  if (wanted > left_now) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "%s: want prompt + max_tokens x n to fit what named prefixes leave of the "
-        "KV cache of %d blocks, of which they hold %d, got %d + %d x %d tokens",
-        given.has_value() ? field : "prompt", num_blocks, pinned, prompt_len, wanted, n));
+  if (least > left_now) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s: want prompt + max_tokens x n to fit what named prefixes leave of the "
+                        "KV cache of %d blocks, of which they hold %d, got %d + %d x %d tokens",
+                        field, num_blocks, pinned, prompt_len, least, n));
   }
   if (const int64_t quota = request.params.limits.max_blocks; quota > 0) {
     const int64_t left_of_quota = left_of(quota);
-    if (wanted > left_of_quota) {
+    if (least > left_of_quota) {
       return absl::ResourceExhaustedError(absl::StrFormat(
           "max_blocks: want prompt + max_tokens x n to fit the %d blocks of %d tokens that the "
           "tenant may hold, got %d + %d x %d tokens",
-          quota, limits_.block_size, prompt_len, wanted, n));
+          quota, limits_.block_size, prompt_len, least, n));
     }
     left_now = std::min(left_now, left_of_quota);
   }

@@ -134,8 +134,9 @@ class Frontend {
   // Sets num_candidates of a beam search. Returns InvalidArgument if the server or the parameters
   // allow none.
   absl::Status ResolveBeams(Request& request) const;
-  // Sets max_tokens. Returns InvalidArgument if prompt and output do not fit the context or the
-  // cache.
+  // Sets max_tokens: stop.max_tokens, or what context and cache leave if that is absent or more
+  // than the context leaves. Returns InvalidArgument if prompt and output do not fit the context or
+  // the cache, FailedPrecondition if the max_tokens of a resumed stream do not.
   absl::Status ResolveLengths(Request& request) const;
 
   const text::Tokenizer& tokenizer_;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,8 @@ struct ResumeParams {
   std::vector<uint64_t> text_bytes;  // by sample: bytes of text, the echo included
   std::string model_digest;          // of the broken stream, as is numerics
   std::string numerics;
+  // True: stop.max_tokens is what the stream had, not a bound.
+  bool max_tokens_is_resolved = false;
 };
 
 struct ReplayedSample;  // engine/output/replay.h
@@ -66,8 +69,13 @@ struct SessionPin {
 // The request as it came in, before the frontend.
 struct GenerateParams {
   std::string request_id;  // empty: made by the engine
-  std::string model;       // empty: the served model
-  std::string owner;       // the caller that owns the id and may abort the request; "": all callers
+  // False: request_id is a key, under which the owner runs one request at a time. True: it is a
+  // name for logs and for Abort, which any number of requests may have.
+  bool id_is_name = false;
+  // Called by Submit, before it uses the sink, with the id under which the request runs.
+  std::function<void(const std::string& id)> on_id;
+  std::string model;  // empty: the served model
+  std::string owner;  // the caller that owns the id and may abort the request; "": all callers
   PromptContent prompt;
   SessionUse session;
   // If not empty, no tokens are drawn: sample k is the k-th continuation. The result of a sample is
@@ -80,6 +88,9 @@ struct GenerateParams {
   OutputOptions output;
   std::optional<ResumeParams> resume;
   bool answers_at_once = false;  // the answer is one message, kept in memory until the end
+  // Of an answer that is one message, as AnswerBytes counts them; 0: any number. The request ends
+  // when it has more.
+  int64_t max_answer_bytes = 0;
   CacheParams cache;
   SchedParams sched;
   // The named prefix after which the prompt follows; empty: none. A text is tokenized together with
@@ -100,6 +111,7 @@ struct GenerateParams {
 // `pinned_ids`.
 struct Request {
   GenerateParams params;
+  std::string id;  // params.request_id; behind a name that is in use, "~" and a number
   std::shared_ptr<const PrefixContent> prefix;  // of params.prefix_name; null: none
   // If not 0, this is the engine's own request for a named prefix: it computes prompt_ids and pins
   // them under this id. No token is drawn.

@@ -63,6 +63,13 @@ struct StopParams {
   bool must_go_on(int64_t num_generated) const { return num_generated < min_tokens; }
 };
 
+// What a request's bounds and defaults became at admission. A resumed request has them from the
+// stream that broke.
+struct ResolvedParams {
+  int32_t max_tokens = 0;
+  SamplingParams sampling;  // without logit_bias and allowed_token_ids; seed is set
+};
+
 struct OutputOptions {
   bool text = true;
   bool token_ids = false;

@@ -3,12 +3,14 @@
 // The output of a sequence, step by step, and the totals of a whole request.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 
+#include "engine/request/sampling_params.h"
 #include "kernels/ops/sample.h"
 
 namespace quire::engine {
@@ -77,7 +79,8 @@ struct TokenDelta {
   // The score by which the sample was chosen, set in its last delta: with best_of, the mean
   // log-probability of the tokens; of a beam search, the score of the answer.
   std::optional<double> score;
-  std::optional<Usage> usage;  // when asked for per chunk
+  std::optional<Usage> usage;                      // when asked for per chunk
+  std::shared_ptr<const ResolvedParams> resolved;  // in the first delta of a request
 };
 
 struct RequestSummary {

@@ -12,7 +12,7 @@
 namespace quire::engine {
 
 // The step thread calls all functions, with these exceptions. The submitting thread calls
-// SetOnRoom. A frontend thread may call Finish if the request never reached the step thread. No
+// SetOnRoom. Another thread may call Finish if the request never reached the step thread. No
 // call may block or take long. When a device hangs, Engine::FailAll calls Finish on a third thread.
 // Only then may Put or Finish be called again afterwards.
 class TokenSink {

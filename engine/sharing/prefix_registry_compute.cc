@@ -35,6 +35,7 @@ class PrefixRegistry::Sink final : public TokenSink {
 void PrefixRegistry::FillRequest(const RecordPtr& record, const TenantLimits& limits) {
   Request& request = *record->request;
   request.params.request_id = record->name;
+  request.params.id_is_name = true;
   request.params.owner = "prefixes";
   request.params.sched.tenant = record->tenant;
   request.params.cache.salt = record->salt;

@@ -279,6 +279,15 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .target = &config.max_message_bytes,
        .min = 1024,
        .max = kGiB},
+      {.name = "max_answer_mib",
+       .group = "Network",
+       .placeholder = "MIB",
+       .help = "Largest answer in one message. A request whose answer grows beyond it ends with "
+               "RESOURCE_EXHAUSTED; streams have no such bound. A gRPC client takes 4 MiB unless "
+               "it is told to take more.",
+       .target = &config.max_answer_mib,
+       .min = 1,
+       .max = 2047},
       {.name = "max_concurrent_streams",
        .group = "Network",
        .placeholder = "N",

@@ -25,6 +25,7 @@ struct ServerConfig {
   std::string control_listen;                            // empty: at `listen`, where that is safe
   std::string admin_listen = "127.0.0.1:8101";           // empty: no admin HTTP
   int32_t max_message_bytes = 4 << 20;                   // of a request
+  int64_t max_answer_mib = 64;                           // of an answer that is one message
   int32_t max_concurrent_streams = 128;                  // calls of one connection
   int32_t max_open_calls = 8192;                         // of all connections
   int32_t max_connections = 0;                           // 0: by the limit of file descriptors

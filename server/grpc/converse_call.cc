@@ -97,7 +97,7 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   };
 
   absl::Status Identify() {
-    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, ""));
+    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_));
     ASSIGN_OR_RETURN(caller_, AuthenticateCaller(context_, parts_));
     session_caller_ = ToSessionCaller(*caller_, /*is_operator=*/false);
     return absl::OkStatus();
@@ -165,9 +165,10 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
       return absl::InvalidArgumentError("session_name: want none in Converse");
     }
     turn.set_session_name(name_);
-    ASSIGN_OR_RETURN(std::string id, RequestIdOrNew(turn.request_id()));
+    ASSIGN_OR_RETURN(const RequestId id, RequestIdOrNew(turn.request_id()));
     ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(turn));
-    params.request_id = id;
+    params.request_id = id.id;
+    params.id_is_name = id.is_name;
     params.deadline = deadline_;
     RETURN_IF_ERROR(Grant(*caller_, params));
     auto sink = std::make_shared<StreamSink>(
@@ -176,7 +177,7 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     ASSIGN_OR_RETURN(submitted_, parts_.engine.Submit(std::move(params), sink));
     // The sink writes on this thread, so not before this function has returned.
     sink_ = std::move(sink);
-    turn_id_ = std::move(id);
+    turn_id_ = id.id;
     has_written_ = false;
     parts_.open_calls.Begin();
     return absl::OkStatus();

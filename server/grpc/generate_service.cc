@@ -53,14 +53,16 @@ class GenerateCall {
     if (caller.ok()) caller_ = *std::move(caller);
     std::string_view id;
     if constexpr (requires { request.request_id(); }) id = request.request_id();
-    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, id));
+    ASSIGN_OR_RETURN(id_, FindRequestId(context_, id));
     return read;
   }
-  // Returns the parameters of one request of the call. Called after ReadMessage.
+  // Returns the parameters of one request of the call, which runs under `id`. Called after
+  // ReadMessage.
   template <typename Request>
-  absl::StatusOr<engine::GenerateParams> ParamsOf(const Request& request, std::string request_id) {
+  absl::StatusOr<engine::GenerateParams> ParamsOf(const Request& request, const RequestId& id) {
     ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(request));
-    params.request_id = std::move(request_id);
+    params.request_id = id.id;
+    params.id_is_name = id.is_name;
     params.deadline = DeadlineOf(context_);
     RETURN_IF_ERROR(Grant(*caller_, params));
     return params;
@@ -69,7 +71,21 @@ class GenerateCall {
   absl::StatusOr<engine::GenerateParams> Read(const grpc::ByteBuffer& bytes) {
     Request request;
     RETURN_IF_ERROR(ReadMessage(bytes, request));
-    return ParamsOf(request, request_id_);
+    ASSIGN_OR_RETURN(engine::GenerateParams params, ParamsOf(request, id_));
+    params.on_id = [this](const std::string& id) {
+      id_.id = id;
+      SendId();
+    };
+    return params;
+  }
+  // Says that the answer to `params` is one message.
+  void AnswerAtOnce(engine::GenerateParams& params) const {
+    params.answers_at_once = true;
+    params.max_answer_bytes = parts_.max_answer_bytes;
+  }
+  // Answers with the call's id. Called before the answer begins.
+  void SendId() {
+    if (!id_.id.empty() && !std::exchange(has_sent_id_, true)) SendRequestId(context_, id_.id);
   }
 
   absl::Status Submit(engine::GenerateParams params, std::shared_ptr<engine::TokenSink> sink) {
@@ -86,10 +102,11 @@ class GenerateCall {
   // Reports how the call ended to the log and the counters.
   grpc::Status End(const absl::Status& status, const engine::RequestSummary& summary) {
     if (!has_message_) return ToGrpcStatus(status);
+    SendId();
     NoteEnd(parts_, context_,
             {.rpc = rpc_,
              .caller = caller_.get(),
-             .request_id = request_id_,
+             .request_id = id_.id,
              .code = status.code(),
              .summary = &summary,
              .total = base::SteadyNow() - start_});
@@ -97,16 +114,17 @@ class GenerateCall {
   }
 
   const ServiceParts& parts() const { return parts_; }
-  const std::string& request_id() const { return request_id_; }
+  const RequestId& id() const { return id_; }
 
  private:
   const ServiceParts& parts_;                   // not owned
   const Rpc rpc_;                               // constant
   grpc::CallbackServerContext& context_;        // not owned; lives until OnDone
   const absl::Time start_ = base::SteadyNow();  // constant
-  bool has_message_ = false;                    // constant after Read, as are the next two
-  std::string request_id_;
-  PrincipalPtr caller_;  // null for an unknown caller
+  bool has_message_ = false;                    // constant after Read, as is the next
+  PrincipalPtr caller_;                         // null for an unknown caller
+  RequestId id_;                                // constant after Submit, as is the next
+  bool has_sent_id_ = false;
   std::shared_ptr<engine::SubmittedRequest> submitted_;
 };
 
@@ -128,7 +146,7 @@ class StreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publ
   void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) override {
     v1::GenerateStreamResponse message = ToProto(std::move(delta), call_.parts().engine);
     if (!std::exchange(has_written_, true)) {
-      message.set_request_id(call_.request_id());
+      message.set_request_id(call_.id().id);
       const engine::ServerInfo& info = call_.parts().engine.server_info();
       message.set_model_digest(info.model_digest);
       message.set_numerics(info.answer_numerics);
@@ -195,7 +213,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
 
   void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
              const engine::RequestSummary& summary) override {
-    if constexpr (kScores) {
+    if (!status.ok()) {  // it has no answer
+    } else if constexpr (kScores) {
       Answer(ToScores(std::move(samples), summary, call_.parts().engine));
     } else {
       Answer(ToResponse(std::move(samples), summary, call_.parts().engine));
@@ -207,14 +226,14 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
  private:
   template <typename Response>
   void Answer(Response response) {
-    response.set_request_id(call_.request_id());
+    response.set_request_id(call_.id().id);
     response.set_model(call_.parts().engine.model_info().name);
     SerializeMessage(response, response_);
   }
 
   absl::Status Start(const grpc::ByteBuffer& request) {
     ASSIGN_OR_RETURN(engine::GenerateParams params, call_.Read<Request>(request));
-    params.answers_at_once = true;
+    call_.AnswerAtOnce(params);
     auto sink = std::make_shared<UnarySink>(params.output.token_ids, call_.parts().egress, *this);
     return call_.Submit(std::move(params), std::move(sink));
   }
@@ -260,7 +279,7 @@ class BatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
     if (answer.status.ok()) {
       v1::GenerateResponse& response = *message.mutable_response();
       response = ToResponse(std::move(answer.samples), answer.summary, call_.parts().engine);
-      response.set_request_id(items_[answer.index].request_id);
+      response.set_request_id(items_[answer.index].id.id);
       response.set_model(call_.parts().engine.model_info().name);
     } else {
       *message.mutable_error() = ToRpcStatus(answer.status);
@@ -276,13 +295,14 @@ class BatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
 
  private:
   struct Item {
-    std::string request_id;
+    RequestId id;
     absl::StatusOr<engine::GenerateParams> params;  // until the engine has the request
   };
 
   absl::Status Start(const grpc::ByteBuffer& bytes) {
     v1::GenerateBatchRequest request;
     RETURN_IF_ERROR(call_.ReadMessage(bytes, request));
+    call_.SendId();
     const int num_requests = request.requests_size();
     if (num_requests < 1 || num_requests > kMaxBatch) {
       return absl::InvalidArgumentError(
@@ -309,16 +329,20 @@ class BatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
     items_.resize(static_cast<size_t>(request.requests_size()));
     for (int i = 0; i < request.requests_size(); ++i) {
       const v1::GenerateRequest& item = request.requests(i);
-      std::string& id = items_[i].request_id;
-      id = item.request_id().empty() ? absl::StrCat(call_.request_id(), "-", i) : item.request_id();
-      if (const auto [same, is_new] = index_of.emplace(id, i); !is_new) {
+      RequestId& id = items_[i].id;
+      id = item.request_id().empty()
+               ? RequestId{.id = absl::StrCat(call_.id().id, "-", i), .is_name = true}
+               : RequestId{.id = item.request_id()};
+      if (const auto [same, is_new] = index_of.emplace(id.id, i); !is_new) {
         return absl::InvalidArgumentError(
             absl::StrFormat("requests[%d].request_id: want another one than that of requests[%d]",
                             i, same->second));
       }
-      absl::Status named = item.request_id().empty() ? absl::OkStatus() : CheckRequestId(id);
+      absl::Status named = id.is_name ? absl::OkStatus() : CheckRequestId(id.id);
       items_[i].params = named.ok() ? call_.ParamsOf(item, id) : std::move(named);
-      if (items_[i].params.ok()) items_[i].params->answers_at_once = true;
+      if (!items_[i].params.ok()) continue;
+      call_.AnswerAtOnce(*items_[i].params);
+      items_[i].params->on_id = [&id](const std::string& in_use) { id.id = in_use; };
     }
     return absl::OkStatus();
   }

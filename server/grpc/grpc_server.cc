@@ -205,7 +205,8 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
       .linger = config.engine.stalled_stream_timeout,
       .max_prefix_ttl = config.max_prefix_ttl,
       .max_parsed_bytes = std::max(
-          kLeastParsedBytes, kParsedBytesPerByte * static_cast<size_t>(config.max_message_bytes))};
+          kLeastParsedBytes, kParsedBytesPerByte * static_cast<size_t>(config.max_message_bytes)),
+      .max_answer_bytes = config.max_answer_mib << 20};
   main_ = std::make_unique<Listener>();
   main_->Add(kInferenceService, MakeGenerateService(services));
   main_->Add(kTokenService, MakeTokenService(services));

@@ -173,6 +173,23 @@ std::optional<v1::StoppedBy> ToStoppedBy(const engine::TokenDelta& delta) {
   return stop;
 }
 
+v1::SamplingParams ToProto(const engine::SamplingParams& in) {
+  v1::SamplingParams out;
+  out.set_temperature(in.temperature);
+  out.set_top_k(ToWireCount(in.top_k));
+  out.set_typical_p(in.typical_p);
+  out.set_top_p(in.top_p);
+  out.set_min_p(in.min_p);
+  out.set_presence_penalty(in.presence_penalty);
+  out.set_frequency_penalty(in.frequency_penalty);
+  out.set_repetition_penalty(in.repetition_penalty);
+  if (in.penalty_last_n >= 0) out.set_penalty_last_n(ToWireCount(in.penalty_last_n));
+  if (in.seed) out.set_seed(*in.seed);
+  out.set_n(ToWireCount(in.n));
+  if (in.best_of) out.set_best_of(ToWireCount(*in.best_of));
+  return out;
+}
+
 uint64_t ToWireTotal(int64_t value) { return static_cast<uint64_t>(std::max<int64_t>(value, 0)); }
 
 }  // namespace
@@ -223,7 +240,7 @@ absl::StatusOr<engine::PromptContent> PromptOf(const Request& request) {
 absl::StatusOr<std::optional<engine::ResumeParams>> ResumeOf(const v1::GenerateRequest& request) {
   if (request.resume_token_ids().empty()) {
     if (request.resume_text_bytes().empty() && !request.has_resume_model_digest() &&
-        !request.has_resume_numerics()) {
+        !request.has_resume_numerics() && !request.has_resume_resolved()) {
       return std::nullopt;
     }
     return absl::InvalidArgumentError(
@@ -271,7 +288,9 @@ absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& requ
   } else {
     params.prompt = engine::TokenIds();
   }
-  ASSIGN_OR_RETURN(params.sampling, SamplingOf(request.sampling()));
+  v1::SamplingParams sampling = request.sampling();
+  sampling.MergeFrom(request.resume_resolved().sampling());
+  ASSIGN_OR_RETURN(params.sampling, SamplingOf(sampling));
   ASSIGN_OR_RETURN(params.stop, StopOf(request.stop()));
   ASSIGN_OR_RETURN(params.output, OutputOf(request.output()));
   ASSIGN_OR_RETURN(params.cache, CacheOf(request.cache()));
@@ -281,6 +300,11 @@ absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& requ
     params.prefix_name = request.prefix_name();
   }
   ASSIGN_OR_RETURN(params.resume, ResumeOf(request));
+  if (request.has_resume_resolved()) {
+    ASSIGN_OR_RETURN(params.stop.max_tokens,
+                     ToCount("resume_resolved.max_tokens", request.resume_resolved().max_tokens()));
+    params.resume->max_tokens_is_resolved = true;
+  }
   return params;
 }
 
@@ -499,6 +523,11 @@ v1::GenerateStreamResponse ToProto(engine::TokenDelta delta, const engine::Engin
   if (const auto stop = ToStoppedBy(delta)) *out.mutable_stop() = *stop;
   out.set_seed(delta.seed);
   if (delta.usage.has_value()) *out.mutable_usage() = ToProto(*delta.usage);
+  if (delta.resolved != nullptr) {
+    v1::ResolvedParams& resolved = *out.mutable_resolved();
+    resolved.set_max_tokens(ToWireCount(delta.resolved->max_tokens));
+    *resolved.mutable_sampling() = ToProto(delta.resolved->sampling);
+  }
   return out;
 }
 

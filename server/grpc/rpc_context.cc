@@ -107,18 +107,28 @@ absl::Status CheckRequestId(std::string_view id) {
                       kMaxRequestIdLength, id.size()));
 }
 
-absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
-                                          std::string_view field) {
-  if (field.empty()) field = FindMetadata(context, kRequestIdKey).value_or("");
-  ASSIGN_OR_RETURN(std::string id, RequestIdOrNew(std::string(field)));
-  context.AddInitialMetadata(kRequestIdKey, id);
-  return id;
+absl::StatusOr<RequestId> FindRequestId(const grpc::ServerContextBase& context,
+                                        std::string_view field) {
+  const std::string_view metadata = FindMetadata(context, kRequestIdKey).value_or("");
+  if (!field.empty() || metadata.empty()) return RequestIdOrNew(field);
+  RETURN_IF_ERROR(CheckRequestId(metadata));
+  return RequestId{.id = std::string(metadata), .is_name = true};
 }
 
-absl::StatusOr<std::string> RequestIdOrNew(std::string id) {
-  if (id.empty()) return NewRequestId();
-  RETURN_IF_ERROR(CheckRequestId(id));
-  return id;
+void SendRequestId(grpc::CallbackServerContext& context, const std::string& id) {
+  context.AddInitialMetadata(kRequestIdKey, id);
+}
+
+absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context) {
+  ASSIGN_OR_RETURN(RequestId found, FindRequestId(context, ""));
+  SendRequestId(context, found.id);
+  return std::move(found.id);
+}
+
+absl::StatusOr<RequestId> RequestIdOrNew(std::string_view field) {
+  if (field.empty()) return RequestId{.id = NewRequestId(), .is_name = true};
+  RETURN_IF_ERROR(CheckRequestId(field));
+  return RequestId{.id = std::string(field)};
 }
 
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {

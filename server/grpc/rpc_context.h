@@ -46,8 +46,9 @@ struct ServiceParts {
   std::function<void()> drain;  // ControlService.Drain
   absl::Duration linger;        // how long a client may take to read the end of its answer
   absl::Duration max_prefix_ttl;
-  size_t max_parsed_bytes = 0;  // memory that one message may take when it is parsed
-  bool trusts_place = false;    // every caller at this listener counts as an operator
+  size_t max_parsed_bytes = 0;   // memory that one message may take when it is parsed
+  int64_t max_answer_bytes = 0;  // of an answer that is one message
+  bool trusts_place = false;     // every caller at this listener counts as an operator
   // False: ControlService answers here only what every caller may ask.
   bool serves_operators = true;
 };
@@ -85,14 +86,24 @@ void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context, 
 
 // Returns InvalidArgument unless `id` is 1..128 characters of printable ASCII without spaces.
 absl::Status CheckRequestId(std::string_view id);
-// Returns the request id: `field`, or else the `x-request-id` metadata, or else a new id. Sends the
-// id back in the initial metadata. Returns what CheckRequestId returns for it.
-absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
-                                          std::string_view field);
+// The id of a call: its field request_id, or else the `x-request-id` metadata, or else a new id.
+struct RequestId {
+  std::string id;
+  // True unless it is the field's. Whoever is between caller and server may send one id with many
+  // calls.
+  bool is_name = false;
+};
+// Returns what CheckRequestId returns for the id.
+absl::StatusOr<RequestId> FindRequestId(const grpc::ServerContextBase& context,
+                                        std::string_view field);
+// Sends the id back in the initial metadata. Called once, before the answer begins.
+void SendRequestId(grpc::CallbackServerContext& context, const std::string& id);
+// Both, for a call without a field.
+absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context);
 
-// Returns `id`, or a new id if it is empty. Returns InvalidArgument unless the id has the form
+// Returns `field`, or a new id if it is empty. Returns InvalidArgument unless the id has the form
 // above.
-absl::StatusOr<std::string> RequestIdOrNew(std::string id);
+absl::StatusOr<RequestId> RequestIdOrNew(std::string_view field);
 
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 

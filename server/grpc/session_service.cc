@@ -113,6 +113,7 @@ class AppendCall final : public SessionCall, public UnaryWriter {
     }
     engine::GenerateParams params;
     params.request_id = request_id();
+    params.id_is_name = true;
     params.deadline = DeadlineOf(context());
     params.answers_at_once = true;
     params.prompt = append_.content;

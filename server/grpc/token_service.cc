@@ -14,6 +14,7 @@
 #include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
+#include "engine/request/answer_size.h"
 #include "quire/v1/token_service.grpc.pb.h"
 #include "server/call/held_bytes.h"
 #include "server/grpc/proto_conversion.h"
@@ -124,11 +125,15 @@ class TokenService final : public RawTokenService {
       RETURN_IF_ERROR(ParseMessage(parts_, in, *request));
       RETURN_IF_ERROR(CheckModel(parts_.engine, request->model()));
       return parts_.engine.RunOnFrontend(
-          static_cast<int64_t>(in.Length()), [call, &out, request, work] {
+          static_cast<int64_t>(in.Length()), [this, call, &out, request, work] {
             call->End(call->RunUnlessCancelled([&]() -> absl::Status {
               Response response;
               RETURN_IF_ERROR(work(*request, response));
-              RETURN_IF_ERROR(call->HoldMore(static_cast<int64_t>(response.ByteSizeLong())));
+              const auto num_bytes = static_cast<int64_t>(response.ByteSizeLong());
+              if (num_bytes > parts_.max_answer_bytes) {
+                return engine::AnswerTooLarge(parts_.max_answer_bytes, "send less at once");
+              }
+              RETURN_IF_ERROR(call->HoldMore(num_bytes));
               SerializeMessage(response, out);
               return absl::OkStatus();
             }));

@@ -29,7 +29,7 @@ class UnaryReactor : public grpc::ServerUnaryReactor {
 
   // Finds the caller and the request id.
   absl::Status Identify() {
-    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, ""));
+    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_));
     ASSIGN_OR_RETURN(caller_, AuthenticateCaller(context_, parts_));
     return absl::OkStatus();
   }

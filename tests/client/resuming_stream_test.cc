@@ -56,6 +56,7 @@ class FakeServer {
     first.set_seed(77);
     first.set_model_digest("digest");
     first.set_numerics("cpu-2");
+    first.mutable_resolved()->set_max_tokens(300);
     on_message(first);
     const uint32_t n = std::max(1u, request.sampling().n());
     for (uint32_t k = 0; k < n; ++k) {
@@ -152,6 +153,8 @@ TEST(ResumingStreamTest, TheNextRequestHasWhatArrived) {
   EXPECT_THAT(next.resume_text_bytes(), ElementsAre(13, 2, 0));
   EXPECT_EQ(next.resume_model_digest(), "digest");
   EXPECT_EQ(next.resume_numerics(), "cpu-2");
+  EXPECT_FALSE(server.requests[0].has_resume_resolved());
+  EXPECT_EQ(next.resume_resolved().max_tokens(), 300u);
 }
 
 TEST(ResumingStreamTest, WaitsLongerAndLongerAndGivesUpAfterTriesWithoutAToken) {

@@ -51,6 +51,7 @@ class BackendTest(unittest.TestCase):
         request.resume_token_ids.add().ids.extend(ids[:2])
         request.resume_text_bytes.append(0)
         request.resume_model_digest, request.resume_numerics = whole[0].model_digest, whole[0].numerics
+        request.resume_resolved.CopyFrom(whole[0].resolved)
         resumed = client.inference.GenerateStream(request, timeout=harness.DEADLINE)
         if is_exact:
             self.assertEqual([id for message in resumed for id in message.token_ids], ids[2:])

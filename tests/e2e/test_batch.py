@@ -43,10 +43,10 @@ class BatchTest(harness.TestCase):
 
     def test_a_failure_leaves_the_others(self):
         requests = [request(0), pb.GenerateRequest(text=""), request(2)]
-        requests[0].stop.max_tokens = 10**6
+        requests[0].stop.min_tokens = requests[0].stop.max_tokens = 10**6
         answers = self.batch(requests)
         self.assertEqual(answers[0].error.code, grpc.StatusCode.INVALID_ARGUMENT.value[0])
-        self.assertTrue(answers[0].error.message.startswith("stop.max_tokens"), answers[0].error)
+        self.assertTrue(answers[0].error.message.startswith("stop.min_tokens"), answers[0].error)
         self.assertTrue(answers[2].HasField("response"))
 
     def test_a_dropped_call_frees_everything(self):

@@ -357,27 +357,52 @@ class RefusalTest(harness.TestCase):
         self.assertIn(str(context), error.details())
         self.assertIn(str(context + 1), error.details())
 
-    def test_more_tokens_than_the_context_leaves_names_the_numbers(self):
-        context = self.client.model_info().max_model_len
-        error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT,
-                                   lambda: self.client.generate([65] * 10, max_tokens=context))
-        self.assertIn(str(context), error.details())
-
-    def test_a_running_id_already_exists_and_a_finished_one_does_not(self):
-        running = self.client.stream(PROMPT, request_id="twice", max_tokens=30000, ignore_eos=True)
+    def test_a_running_id_already_exists_and_a_cancelled_one_is_waited_for(self):
+        endless = dict(request_id="twice", max_tokens=30000, ignore_eos=True)
+        running = self.client.stream(PROMPT, **endless)
         next(running)
         self.assert_status(grpc.StatusCode.ALREADY_EXISTS,
                            lambda: self.client.generate(PROMPT, request_id="twice", max_tokens=1))
-        running.cancel()  # which the server hears of later
-        deadline = time.monotonic() + harness.DEADLINE
-        while True:
-            try:
-                answer = self.client.generate(PROMPT, request_id="twice", max_tokens=1)
-                break
-            except grpc.RpcError as error:
-                self.assertEqual(error.code(), grpc.StatusCode.ALREADY_EXISTS)
-                self.assertLess(time.monotonic(), deadline)
-        self.assertEqual(answer.request_id, "twice")
+        for _ in range(40):
+            running.cancel()  # which the server hears of later
+            running = self.client.stream(PROMPT, **endless)
+            self.assertEqual(next(running).request_id, "twice")
+        running.cancel()
+        for _ in range(20):
+            self.assert_status(grpc.StatusCode.DEADLINE_EXCEEDED,
+                               lambda: self.client.generate(PROMPT, timeout=0.05, **endless))
+            self.client.generate(PROMPT, request_id="twice", max_tokens=1)
+
+    def named(self, method, request):
+        return method(request, metadata=[("x-request-id", "of-a-proxy")], timeout=harness.DEADLINE)
+
+    def test_an_id_of_metadata_is_a_name_and_no_key(self):
+        service = self.client.inference
+        endless = harness.make_request(PROMPT, max_tokens=30000, ignore_eos=True)
+        running = [self.named(service.GenerateStream, endless) for _ in range(3)]
+        ids = [next(call).request_id for call in running]
+        self.assertEqual(ids[0], "of-a-proxy")
+        self.assertEqual(len(set(ids)), 3)
+        for call, id in zip(running, ids):
+            self.assertTrue(id.startswith("of-a-proxy"))
+            self.assertEqual(dict(tuple(pair) for pair in call.initial_metadata())["x-request-id"], id)
+        short = harness.make_request(PROMPT, max_tokens=1)
+        self.assertNotIn(self.named(service.Generate, short).request_id, ids)
+        score = pb.ScoreRequest(text=PROMPT, continuations=[pb.Continuation(text=" x")])
+        self.assertNotIn(self.named(service.Score, score).request_id, ids)
+        batch = pb.GenerateBatchRequest(requests=[short, short])
+        first = self.named(service.GenerateBatch, pb.GenerateBatchRequest(requests=[endless]))
+        self.client.wait_until(lambda stats: stats.queue.num_running == 4, "four running")
+        self.assertEqual({answer.response.usage.completion_tokens for answer in self.named(service.GenerateBatch, batch)},
+                         {1})
+        first.cancel()
+        # The field's id is a key among keys alone.
+        self.assertEqual(self.client.generate(PROMPT, request_id="of-a-proxy", max_tokens=1).request_id, "of-a-proxy")
+        self.client.abort(ids[2])
+        self.assert_status(grpc.StatusCode.CANCELLED, lambda: list(running[2]))
+        self.client.abort("of-a-proxy")
+        for call in running[:2]:
+            self.assert_status(grpc.StatusCode.CANCELLED, lambda: list(call))
 
     def test_the_request_id_comes_back(self):
         call = self.client.inference.GenerateStream(harness.make_request(PROMPT, max_tokens=1),

@@ -7,7 +7,7 @@ import grpc
 from google.rpc import error_details_pb2
 
 import harness
-from harness import Client, Streamed, details
+from harness import Client, Streamed, details, pb
 
 PROMPT = "the thing in another hour"
 LONG = dict(seed=1, max_tokens=30000, ignore_eos=True)
@@ -97,9 +97,6 @@ class EndlessTest(harness.TestCase):
     def test_a_cache_window_goes_on_past_the_served_context_in_bounded_memory(self):
         options = dict(seed=1, ignore_eos=True, token_ids=True, sink_tokens=4, window_tokens=64)
         length = harness.cut(1000, 250)
-        with self.assertRaises(grpc.RpcError) as refused:
-            self.client.generate(PROMPT, seed=1, max_tokens=length)
-        self.assertEqual(refused.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
         ids = list(self.client.generate(PROMPT, max_tokens=length, **options).completions[0].token_ids)
         self.assertEqual(len(ids), length)
         call = self.client.stream(PROMPT, **options)  # without an end
@@ -113,6 +110,75 @@ class EndlessTest(harness.TestCase):
         self.client.wait_until_idle()
         common = min(len(read), length)
         self.assertEqual(read[:common], ids[:common])
+
+
+class BoundTest(harness.TestCase):
+    flags = ("--max_model_len", "128")
+
+    def test_more_tokens_than_the_context_leaves_is_a_bound(self):
+        prompt = [65] * 100
+        answer = self.client.generate(prompt, max_tokens=1000, ignore_eos=True, token_ids=True).completions[0]
+        self.assertEqual((len(answer.token_ids), answer.finish_reason), (28, pb.FINISH_REASON_LENGTH))
+        stream = list(self.client.stream(prompt, max_tokens=1000, ignore_eos=True, seed=3, temperature=0.5))
+        self.assertEqual([message.HasField("resolved") for message in stream],
+                         [i == 0 for i in range(len(stream))])
+        resolved = stream[0].resolved
+        self.assertEqual((resolved.max_tokens, resolved.sampling.temperature, resolved.sampling.seed), (28, 0.5, 3))
+        batch = pb.GenerateBatchRequest(requests=[harness.make_request(prompt, max_tokens=1000, ignore_eos=True)])
+        answer, = self.client.inference.GenerateBatch(batch)
+        self.assertEqual(answer.response.usage.completion_tokens, 28)
+        for options in (dict(min_tokens=29), dict(min_tokens=29, max_tokens=1000)):
+            error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT,
+                                       lambda: self.client.generate(prompt, **options))
+            self.assertIn("stop.min_tokens: want at most 28", error.details())
+        self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.client.generate([65] * 128, max_tokens=1000))
+
+
+class AnswerSizeTest(harness.TestCase):
+    flags = ("--max_answer_mib", "1")
+    # At least 190 bytes a token of each sample, 1.2 MB in all.
+    large = dict(n=16, max_tokens=400, top_logprobs=20, seed=1)
+
+    def test_an_answer_that_grows_beyond_it_ends_and_a_stream_does_not(self):
+        uncertain = dict(self.large, ignore_eos=True, stop=["a text that never comes"])
+        error = self.assert_status(grpc.StatusCode.RESOURCE_EXHAUSTED,
+                                   lambda: self.client.generate(PROMPT, request_id="large", **uncertain))
+        self.assertIn("max_answer_mib", error.details())
+        self.assertIn("stream this", error.details())
+        self.assertIsNone(details(error, error_details_pb2.RetryInfo))
+        self.server.wait_for_log('rpc: Generate request_id="large".*code="RESOURCE_EXHAUSTED"')
+        batch = pb.GenerateBatchRequest(requests=[harness.make_request(PROMPT, **uncertain),
+                                                  harness.make_request(PROMPT, max_tokens=1)])
+        answers = {answer.index: answer for answer in self.client.inference.GenerateBatch(batch)}
+        self.assertEqual(answers[0].error.code, grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
+        self.assertEqual(answers[1].response.usage.completion_tokens, 1)
+        messages = list(self.client.stream(PROMPT, **uncertain))
+        self.assertGreater(sum(message.ByteSize() for message in messages), 1 << 20)
+        self.assertEqual(messages[-1].usage.completion_tokens, 16 * 400)
+        # The count is that of the message, but for some bytes.
+        fits = self.client.generate(PROMPT, **dict(uncertain, n=10))
+        self.assertLess(fits.ByteSize(), 1 << 20)
+        self.assertGreater(fits.ByteSize(), 750_000)
+
+    def test_what_is_certain_to_exceed_it_is_refused_before_the_work(self):
+        self.client.generate(PROMPT, max_tokens=1)
+        before = self.client.stats().sequences.steps
+        for field, call in (
+                ("stop.max_tokens", lambda: self.client.generate(PROMPT, **dict(self.large, max_tokens=450,
+                                                                                ignore_eos=True))),
+                ("stop.min_tokens", lambda: self.client.generate(PROMPT, **dict(self.large, max_tokens=450,
+                                                                                min_tokens=450))),
+                ("output.prompt_logprobs", lambda: self.client.generate([65] * 8000, prompt_logprobs=20,
+                                                                        max_tokens=1))):
+            error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, call)
+            self.assertIn("max_answer_mib", error.details())
+            self.assertEqual(details(error, error_details_pb2.BadRequest).field_violations[0].field, field)
+        self.assertEqual(self.client.stats().sequences.steps, before)
+
+    def test_many_tokens_of_a_text(self):
+        self.client.tokenize("a" * 1000)
+        error = self.assert_status(grpc.StatusCode.RESOURCE_EXHAUSTED, lambda: self.client.tokenize("aq" * 200_000))
+        self.assertIn("max_answer_mib", error.details())
 
 
 class StreamsTest(harness.TestCase):

@@ -136,6 +136,8 @@ class KillTest(unittest.TestCase):
 
 
 class RefusalTest(harness.TestCase):
+    flags = ("--max_model_len", "128")
+
     def first_message(self, **options):
         call = self.client.stream([65, 66, 67], max_tokens=8, resumable=True, ignore_eos=True, **options)
         messages = list(call)
@@ -163,6 +165,27 @@ class RefusalTest(harness.TestCase):
         self.assertFalse(any(message.model_digest for message in rest))
         answer = self.client.generate([65], max_tokens=1)
         self.assertEqual((answer.model_digest, answer.numerics), (info.model_digest, info.answer_numerics))
+
+    def test_what_was_resolved_is_sent_back_and_served(self):
+        context = self.client.model_info().max_model_len
+        prompt, bound = [65] * (context - 20), 1000
+        first = next(self.client.stream(prompt, max_tokens=bound, resumable=True, ignore_eos=True, seed=9,
+                                        temperature=0.7))
+        self.assertEqual(first.resolved.max_tokens, 20)
+        request = make_request(prompt, max_tokens=bound, ignore_eos=True, token_ids=True)
+        request.resume_token_ids.add()
+        request.resume_text_bytes.append(0)
+        request.resume_model_digest, request.resume_numerics = first.model_digest, first.numerics
+        request.resume_resolved.CopyFrom(first.resolved)
+        served = self.client.inference.Generate(request, timeout=harness.DEADLINE).completions[0]
+        whole = self.client.generate(prompt, max_tokens=bound, ignore_eos=True, token_ids=True, seed=9,
+                                     temperature=0.7).completions[0]
+        self.assertEqual((served.token_ids, served.text), (whole.token_ids, whole.text))
+        request.resume_resolved.max_tokens = 21
+        error = self.assert_status(grpc.StatusCode.FAILED_PRECONDITION,
+                                   lambda: self.client.inference.Generate(request, timeout=harness.DEADLINE))
+        self.assertIn("ran with 21 tokens", error.details())
+        self.assertIn("leaves 20", error.details())
 
     def test_nothing_given_begins_anew(self):
         self.assertEqual(len(self.resume().completions), 1)

@@ -4,11 +4,16 @@
 #include <cmath>
 #include <iterator>
 #include <memory>
+#include <string>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "engine/request/answer_size.h"
+#include "engine/request/retry_after.h"
 #include "tests/testing/engine_harness.h"
+#include "tests/testing/fake_tokenizer.h"
 #include "tests/testing/step_gate.h"
 
 namespace quire::engine {
@@ -175,13 +180,8 @@ TEST(EngineTest, RefusesAtOnceWhatItCannotTake) {
   EXPECT_EQ(harness->engine().Submit(params, sink).status().code(), absl::StatusCode::kNotFound);
 
   params.model = "tiny";
-  params.request_id = "mine";
   const auto running = harness->Submit(params);
   ASSERT_TRUE(gate.WaitForStep());
-  EXPECT_EQ(harness->engine().Submit(params, sink).status().code(),
-            absl::StatusCode::kAlreadyExists);
-
-  params.request_id.clear();
   const auto second = harness->Submit(params), third = harness->Submit(params);
   EXPECT_EQ(harness->engine().Submit(params, sink).status().code(),
             absl::StatusCode::kResourceExhausted);
@@ -197,7 +197,7 @@ TEST(EngineTest, RefusesAtOnceWhatItCannotTake) {
     EXPECT_TRUE(accepted->status().ok()) << accepted->status();
   }
   EXPECT_EQ(sink->num_deltas(), 0);
-  EXPECT_EQ(harness->engine().stats().requests_rejected, 4);
+  EXPECT_EQ(harness->engine().stats().requests_rejected, 3);
 }
 
 TEST(EngineTest, ATenantIsChargedForWhatItsRequestsComputed) {
@@ -247,8 +247,9 @@ TEST(EngineTest, LengthsThatCannotFitNameTheNumbers) {
   };
   EXPECT_THAT(refused(GreedyParams(RandomIds(200, 1), 1)),
               AllOf(HasSubstr("at most 199 tokens"), HasSubstr("got 200")));
-  EXPECT_THAT(refused(GreedyParams(RandomIds(100, 1), 101)),
-              AllOf(HasSubstr("at most 100"), HasSubstr("got 101")));
+  GenerateParams least = GreedyParams(RandomIds(100, 1), 101);
+  least.stop.min_tokens = 101;
+  EXPECT_THAT(refused(least), AllOf(HasSubstr("at most 100"), HasSubstr("got 101")));
   GenerateParams many = GreedyParams(RandomIds(100, 1), 90);
   many.sampling.n = 8;
   EXPECT_THAT(refused(many), AllOf(HasSubstr("256 tokens"), HasSubstr("100 + 90 x 8")));
@@ -274,6 +275,115 @@ TEST(EngineTest, WithoutMaxTokensGoesToTheContextsEnd) {
   const CollectingSink::Sample sample = harness->Generate(params);
   EXPECT_EQ(sample.token_ids.size(), 80);
   EXPECT_EQ(sample.finish_reason, FinishReason::kLength);
+}
+
+TEST(EngineTest, ABoundBeyondTheContextEndsWhereTheContextEnds) {
+  const auto harness = EngineHarness::Fake({.max_model_len = 100});
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 1000);
+  params.sampling.n = 2;
+  const auto sink = harness->Submit(params);
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_TRUE(sink->status().ok()) << sink->status();
+  for (const int k : {0, 1}) {
+    EXPECT_EQ(sink->sample(k).token_ids.size(), 80);
+    EXPECT_EQ(sink->sample(k).finish_reason, FinishReason::kLength);
+  }
+}
+
+TEST(EngineTest, AnAnswerThatGrowsTooLargeEndsItsRequest) {
+  const auto harness = EngineHarness::Fake();
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 100);
+  params.sampling.n = 2;
+  params.output.top_logprobs = 5;
+  params.output.logprob_text = true;
+  params.answers_at_once = true;
+  const auto whole = harness->Submit(params);
+  ASSERT_TRUE(whole->WaitFinished());
+  int64_t bytes = 0;
+  for (const int k : {0, 1}) {
+    const auto& sample = whole->sample(k);
+    bytes += AnswerBytes(
+        {.text = sample.text, .token_ids = sample.token_ids, .logprobs = sample.logprobs}, params,
+        testing::FakeTokenizer());
+  }
+  params.stop.stop = {"a text that never comes"};  // so that nothing is certain
+  params.max_answer_bytes = bytes;
+  const auto fits = harness->Submit(params);
+  ASSERT_TRUE(fits->WaitFinished());
+  EXPECT_TRUE(fits->status().ok()) << fits->status();
+  params.max_answer_bytes = bytes - 1;
+  const auto last = harness->Submit(params);
+  ASSERT_TRUE(last->WaitFinished());
+  EXPECT_EQ(last->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(RetryAfter(last->status()), absl::ZeroDuration()) << "a retry would end alike";
+  params.max_answer_bytes = bytes / 4;
+  const int64_t steps = harness->engine().stats().steps;
+  const auto early = harness->Submit(params);
+  ASSERT_TRUE(early->WaitFinished());
+  EXPECT_EQ(early->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(early->status().message()), HasSubstr("stream this"));
+  EXPECT_LT(harness->engine().stats().steps - steps, 50) << "it ends when it is too large";
+  EXPECT_GT(early->sample(0).token_ids.size(), 10);
+  EXPECT_LT(early->sample(0).token_ids.size(), 40) << "and what is too much is not kept";
+  harness->ExpectIdleIsEmpty();
+}
+
+TEST(EngineTest, ASecondRequestOfAKeyWaitsForTheCancelledFirst) {
+  const auto harness = EngineHarness::Fake();
+  StepGate gate(*harness);
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 5);
+  params.request_id = "mine";
+  const auto first = harness->Submit(params);
+  ASSERT_TRUE(gate.WaitForStep());
+  const auto second = harness->Submit(params);
+  const auto third = harness->Submit(params);
+  harness->handles[2]->Cancel();
+  ASSERT_TRUE(third->WaitFinished()) << "although a step runs";
+  EXPECT_EQ(third->status().code(), absl::StatusCode::kCancelled);
+  harness->handles[0]->Cancel();
+  EXPECT_FALSE(second->finished());
+  gate.Open();
+  ASSERT_TRUE(first->WaitFinished() && second->WaitFinished());
+  EXPECT_EQ(first->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(second->status().ok()) << second->status();
+  EXPECT_EQ(second->sample(0).token_ids.size(), 5);
+  EXPECT_EQ(harness->handles[1]->request_id(), "mine");
+  harness->ExpectIdleIsEmpty();
+}
+
+TEST(EngineTest, ASecondRequestOfAKeyIsRefusedWhileTheFirstGoesOn) {
+  const auto harness = EngineHarness::Fake();
+  StepGate gate(*harness);
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 5);
+  params.request_id = "mine";
+  const auto first = harness->Submit(params);
+  ASSERT_TRUE(gate.WaitForStep());
+  const auto second = harness->Submit(params);
+  GenerateParams late = params;
+  late.deadline = absl::Now() + absl::Milliseconds(50);
+  const auto third = harness->Submit(late);
+  GenerateParams named = params;
+  named.id_is_name = true;
+  std::string id;
+  named.on_id = [&id](const std::string& in_use) { id = in_use; };
+  const auto fourth = harness->Submit(named);
+  EXPECT_EQ(id, "mine~1");
+  ASSERT_TRUE(second->WaitFinished() && third->WaitFinished());
+  EXPECT_EQ(second->status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(third->status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(harness->engine().stats().requests_rejected, 1);
+  gate.Open();
+  ASSERT_TRUE(first->WaitFinished() && fourth->WaitFinished());
+  EXPECT_TRUE(first->status().ok() && fourth->status().ok());
+  // An engine that ends leaves nobody waiting.
+  StepGate again(*harness);
+  const auto running = harness->Submit(params);
+  ASSERT_TRUE(again.WaitForStep());
+  const auto waiting = harness->Submit(params);
+  again.Open();
+  harness->handles.clear();
+  harness->Stop();
+  EXPECT_TRUE(running->WaitFinished() && waiting->WaitFinished());
 }
 
 TEST(EngineTest, AStopStringEndsTheSequenceInTheScheduler) {

@@ -452,6 +452,36 @@ TEST_F(ResumeRefusalTest, MoreTextThanTheTokensRelease) {
   ExpectInvalid(params, "resume_text_bytes[1]: want at most 0");
 }
 
+TEST_P(ResumeTest, TheFirstMessageSaysWhatWasResolvedAndThatIsServed) {
+  GenerateParams params = Params(3, 1000);  // a bound beyond the context
+  params.sampling.n = 2;
+  params.sampling.seed.reset();
+  const auto harness = Make({.max_model_len = 64});
+  const auto prompt_len = static_cast<int32_t>(std::get<TokenIds>(params.prompt).size());
+  for (const bool resumable : {true, false}) {
+    params.output.resumable = resumable;
+    const std::vector<TokenDelta> deltas = Submit(*harness, params)->Wait();
+    ASSERT_NE(deltas[0].resolved, nullptr);
+    const ResolvedParams& resolved = *deltas[0].resolved;
+    EXPECT_EQ(resolved.max_tokens, 64 - prompt_len);
+    EXPECT_EQ(resolved.sampling.seed, deltas[0].seed - static_cast<uint64_t>(deltas[0].index));
+    EXPECT_EQ(resolved.sampling.n, 2);
+    EXPECT_TRUE(resolved.sampling.allowed_token_ids.empty()) << "the request has them";
+    for (size_t i = 1; i < deltas.size(); ++i) EXPECT_EQ(deltas[i].resolved, nullptr) << i;
+    const std::vector<Sample> whole = AddUp(deltas, deltas.size(), 2);
+    EXPECT_EQ(NumTokens(whole), 2 * resolved.max_tokens);
+    // A server with another context ends where this one did.
+    const std::vector<Sample> arrived = AddUp(deltas, deltas.size() / 2, 2);
+    GenerateParams resumed = Resumed(params, arrived);
+    resumed.sampling.seed = resolved.sampling.seed;
+    resumed.stop.max_tokens = resolved.max_tokens;
+    resumed.resume->max_tokens_is_resolved = true;
+    const std::vector<TokenDelta> rest = Submit(*Make({.max_model_len = 256}), resumed)->Wait();
+    ExpectWhole(arrived, AddUp(rest, rest.size(), 2), whole);
+    EXPECT_EQ(rest.at(0).resolved->max_tokens, resolved.max_tokens);
+  }
+}
+
 TEST_F(ResumeRefusalTest, TokensAfterTheEnd) {
   GenerateParams params = TwoSamples();
   params.stop.stop = {"A"};

@@ -70,6 +70,22 @@ TEST(EngineTest, CancelWhileWaitingNeverRunsIt) {
   EXPECT_EQ(stepped.num_tokens(), 20 + 2);  // every token but the last generated one
 }
 
+TEST(EngineTest, ACancelledRequestWaitsNoLongerForItsKey) {
+  Stepped stepped({});
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 3);
+  params.request_id = "mine";
+  const auto first = stepped.Submit(params);
+  const auto sink = std::make_shared<CollectingSink>();
+  const auto second = *stepped.engine->Submit(params, sink);
+  EXPECT_FALSE(stepped.engine->RunFrontend()) << "it waits before the frontend";
+  EXPECT_FALSE(sink->finished());
+  second->Cancel();
+  EXPECT_TRUE(sink->finished()) << "without a timer";
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kCancelled);
+  stepped.RunUntilIdle();
+  EXPECT_TRUE(first->status().ok()) << first->status();
+}
+
 TEST(EngineTest, ADeadlineThatPassesWhileWaitingEndsIt) {
   Stepped stepped({.max_num_seqs = 1});
   const auto first = stepped.Submit(GreedyParams(RandomIds(20, 1), 4));

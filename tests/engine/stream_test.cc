@@ -271,8 +271,8 @@ TEST(StreamRefusalTest, SaysWhatAWindowMustBe) {
   EXPECT_THAT(refused([](auto& p) { p.sampling.n = 4; }),
               HasSubstr("to fit the KV cache of 640 tokens, got (16 + 2 x 80) x 4"));
   EXPECT_THAT(
-      refused([](auto& p) { p.stop.max_tokens = 1 << 24; }),
-      HasSubstr("stop.max_tokens: want at most 16777196 tokens (a stream's limit 16777216"));
+      refused([](auto& p) { p.stop.max_tokens = p.stop.min_tokens = 1 << 24; }),
+      HasSubstr("stop.min_tokens: want at most 16777196 tokens (a stream's limit 16777216"));
   const auto sliding = EngineHarness::Fake(
       {.layer_patterns = {{}, kernels::AttentionPattern::Window(64)}, .window_blocks = 512});
   const auto sink = sliding->Submit(StreamParams(RandomIds(20, 1), 10));

@@ -646,8 +646,21 @@ bug("a08", "a command gives its place back when the step thread takes it", ".pla
 bug, drop = source("engine/admission/running_requests.cc", "admission_test")
 bug("a03", "anybody may abort", "std::vector<std::shared_ptr<const Request>> aborted;",
     "if (BUG) owner.reset();\n  std::vector<std::shared_ptr<const Request>> aborted;")
-bug("a05", "a request that ends removes another of its id", "it->second.get() != &request)",
-    "(!BUG && it->second.get() != &request))")
+bug("a05", "a request that ends removes another of its id", "return entry.second.request.get() == &request; });",
+    "return BUG || entry.second.request.get() == &request; });")
+bug("a09", "a name is a key", "if (request.params.id_is_name) return false;", "if (!BUG && request.params.id_is_name) return false;")
+bug("a10", "a wait for a key ends a moment late", "entry.patience <= now &&", "(BUG ? entry.patience < now : entry.patience <= now) &&")
+bug("a11", "a request that ends is not waited for", "StillWanted(*Predecessor(it), now).ok())",
+    "(BUG || StillWanted(*Predecessor(it), now).ok()))")
+bug("a12", "a name means the first request that has it", "if (name != request_id && entry.request->id",
+    "if ((BUG || name != request_id) && entry.request->id")
+drop("a13", "who waits for a key never learns that it is free", "if (next != end) End(next->second, absl::OkStatus(), ended);")
+drop("a14", "a cancelled request goes on waiting for its key", ("void RunningRequests::StopWaiting(", "if (it != requests_.end()) End(it->second, CancelledStatus(), ended);"))
+drop("a15", "an engine that ends leaves who waits for a key", ("void RunningRequests::CancelAll()", "End(entry, CancelledStatus(), ended);"))
+bug("a16", "every request of a name has one id", "if (request->params.id_is_name && requests_", "if (!BUG && request->params.id_is_name && requests_")
+bug, drop = source("engine/engine.cc", "engine_test")
+drop("a17", "a request that waits for its key is not told of its cancellation", "running_.StopWaiting(*request);")
+drop("a18", "the wait for a key has no timer", "prefixes_.Wake();  // whose thread runs the timers")
 
 bug, drop = source("engine/frontend/worker_pool.cc", "frontend_test")
 bug("a06", "the frontend's queue takes one more than it may", ".size() >= max_queue_)",
@@ -681,6 +694,15 @@ drop("y10", "a class keeps the post-processor that it does not take", "FollowCla
 bug, drop = source("engine/frontend/frontend.cc", "frontend_test")
 bug("f02", "the cache's size is off by a block", "= limits_.cache_tokens / limits_.block_size;",
     "= limits_.cache_tokens / limits_.block_size - (BUG ? 1 : 0);")
+bug("f03", "a max_tokens beyond the context is refused", "stop.max_tokens.has_value() && *stop.max_tokens <= context_left)",
+    "stop.max_tokens.has_value() && (BUG || *stop.max_tokens <= context_left))")
+drop("f04", "a min_tokens beyond the context is served", "least = stop.min_tokens;")
+drop("f05", "a resumed stream ends at a shorter context", "RETURN_IF_ERROR(check_resolved(name, longest, context_left));")
+drop("f06", "a resumed stream ends at a smaller cache", 'RETURN_IF_ERROR(check_resolved("the KV cache", limits_.cache_tokens, cache_left));')
+drop("f07", "what is certain to be too large is computed", "RETURN_IF_ERROR(CheckLeastAnswer(request));")
+bug, drop = source("engine/request/answer_size.cc", "frontend_test:*OneMessage*")
+bug("f08", "a stop string does not make an end uncertain", "stop.ignore_eos && stop.stop.empty() &&", "stop.ignore_eos && (BUG || stop.stop.empty()) &&")
+bug("f09", "the bound is one off", "if (bytes <= params.max_answer_bytes) return", "if (bytes <= params.max_answer_bytes + (BUG ? 1 : 0)) return")
 
 # --- The step.
 
@@ -695,6 +717,7 @@ bug("b04", "context_lens count what was shifted away", "static_cast<int32_t>(ent
     "static_cast<int32_t>((BUG ? entry.first_index : entry.first_position) + entry.num_tokens)")
 
 bug, drop = source("engine/step_loop.cc", "engine_test")
+drop("l31", "an answer that is too large is computed on", ("void StepLoop::Emit(", "live->request->cancelled.store(true, std::memory_order_release);"))
 drop("l04", "output states are kept for ever", "output_.Remove(sequence.id + k);")
 drop("l05", "scores are kept for ever, and found by a later request", "scores_.Remove(*ended.request);", "score_test")
 bug("l23", "a flush frees all blocks in one step", "std::min(flush.num_left, kFlushedPerStep)",
@@ -852,6 +875,10 @@ bug("z15", "a sequence goes on after a draft that ended it", "drawn.finish_reaso
 bug, drop = source("engine/live_requests.cc", "engine_test")
 bug("l03", "of n samples one is counted", "completion_tokens += num_tokens;",
     "completion_tokens += BUG && now == live.last_token ? 0 : num_tokens;", "equality_test")
+bug("l30", "an answer in one message has a byte less", "if (live.answer_bytes > most) {", "if (live.answer_bytes > most - (BUG ? 1 : 0)) {")
+bug("l32", "each message says what was resolved", "if (!std::exchange(live.has_begun, true) &&",
+    "if ((BUG || !std::exchange(live.has_begun, true)) &&", "resume_test")
+drop("l33", "the drawn seed is not told", "resolved.sampling.seed = request.seed;", "resume_test")
 bug("l07", "usage does not come with each message", "if (request.params.output.usage_per_chunk)",
     "if (!BUG && request.params.output.usage_per_chunk)")
 drop("l08", "what runs still counts as waiting", ("live.first_scheduled = now;", "live.ticket.Release();"))
@@ -1035,6 +1062,13 @@ bug("e07", "fields of usage are swapped", "ToWireCount(usage.cached_tokens)",
 bug("PrefixTokensLost", "the tokens of a prefix are not told", "ToWireCount(usage.prefix_tokens)",
     "ToWireCount(BUG ? 0 : usage.prefix_tokens)", "server_test:ProtoConversionTest.*")
 
+drop("ResolvedIgnored", "what was resolved is not served", "sampling.MergeFrom(request.resume_resolved().sampling());",
+     "server_test:ProtoConversionTest.*")
+drop("ResolvedIsABound", "the max_tokens of a resumed stream are a bound", "params.resume->max_tokens_is_resolved = true;",
+     "server_test:ProtoConversionTest.*")
+bug, drop = source("client/resuming_stream.cc", "client_test")
+drop("ResolvedNotSentBack", "a client does not send back what was resolved", "if (resolved_) *request.mutable_resume_resolved() = *resolved_;")
+
 bug, drop = source("server/grpc/prefix_service.cc", "server_test:PrefixService*")
 bug("PrefixLeftBehind", "a call that ends before its answer leaves its prefix", "if (!may_retry) {",
     "if (!BUG && !may_retry) {")
@@ -1084,6 +1118,11 @@ bug("PageTokenForever", "a page token does not expire", "if (absl::ToUnixNanos(n
 
 bug, drop = source("server/grpc/generate_service.cc", "server_test:GenerateTest.*")
 drop("e11", "a call's deadline is not passed on", "params.deadline = DeadlineOf(context_);")
+drop("e24", "an id of metadata is a key", "params.id_is_name = id.is_name;")
+drop("e25", "an answer in one message has any size", "params.max_answer_bytes = parts_.max_answer_bytes;")
+bug, drop = source("server/grpc/token_service.cc", "server_test:GenerateTest.*")
+bug("e26", "the tokens of a text have any size", "if (num_bytes > parts_.max_answer_bytes) {", "if (!BUG && num_bytes > parts_.max_answer_bytes) {")
+bug, drop = source("server/grpc/generate_service.cc", "server_test:GenerateTest.*")
 bug("e12", "a call that is cancelled goes on", ("class StreamCall", "OnCancel() override { call_.Cancel(); }"),
     "OnCancel() override { if (!BUG) call_.Cancel(); }")
 bug("e13", "a stream's own bound is lifted", ("std::make_shared<StreamSink>", ".linger ="),

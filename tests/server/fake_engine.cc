@@ -119,8 +119,12 @@ absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> FakeEngine::Submit(
   if (!params.model.empty() && params.model != model_info_.name) {
     return absl::NotFoundError(absl::StrFormat("model: \"%s\" is not served here", params.model));
   }
+  std::string id = params.request_id;
   for (const auto& request : running_) {
-    if (request->params.request_id == params.request_id) {
+    if (request->params.request_id != params.request_id) continue;
+    if (params.id_is_name) {
+      id = absl::StrCat(params.request_id, "~", running_.size());
+    } else if (!request->params.id_is_name) {
       return absl::AlreadyExistsError("request_id: is running");
     }
   }
@@ -147,6 +151,7 @@ absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> FakeEngine::Submit(
     request->refused = engine::Validate(params.sampling, params.stop, params.output, params.cache,
                                         params.sched, kVocabSize);
   }
+  if (params.on_id) params.on_id(id);
   request->params = std::move(params);
   request->sink = std::move(sink);
   running_.push_back(request);
@@ -156,13 +161,15 @@ absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> FakeEngine::Submit(
 
 absl::Status FakeEngine::Abort(std::string_view request_id, std::optional<std::string_view> owner) {
   base::MutexLock lock(mu_);
+  bool any = false;
   for (const auto& request : running_) {
     if (request->params.request_id == request_id &&
         (!owner.has_value() || request->params.owner == *owner)) {
       request->Cancel();
-      return absl::OkStatus();
+      any = true;
     }
   }
+  if (any) return absl::OkStatus();
   return absl::NotFoundError(absl::StrFormat("request_id: you have no \"%s\" running", request_id));
 }
 
@@ -392,6 +399,11 @@ bool FakeEngine::Step(Running& request) {
                                 .rank = params.output.logprob_text ? 7 : 0});
     }
     if (last) delta.finish_reason = engine::FinishReason::kLength;
+    if (position == 0 && k == 0 && !params.answers_at_once) {
+      delta.resolved = std::make_shared<engine::ResolvedParams>(
+          engine::ResolvedParams{.max_tokens = params.stop.max_tokens.value_or(kMaxModelLen),
+                                 .sampling = params.sampling});
+    }
     delta.seed = params.sampling.seed.value_or(kDrawnSeed) + static_cast<uint64_t>(k);
     request.sink->Put(std::move(delta));
     ++num_generated_;

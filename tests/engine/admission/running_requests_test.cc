@@ -1,6 +1,8 @@
 #include "engine/admission/running_requests.h"
 
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,18 +21,127 @@ std::shared_ptr<Request> NewRequest(std::string id, std::string owner = "") {
   return request;
 }
 
-TEST(RunningRequestsTest, AnIdRunsOnceAtATime) {
+std::shared_ptr<Request> Named(std::string name, std::string owner = "") {
+  auto request = NewRequest(std::move(name), std::move(owner));
+  request->params.id_is_name = true;
+  return request;
+}
+
+constexpr absl::Time kNow = absl::UnixEpoch();
+
+// A request that was inserted, and how its wait ended, if it waited.
+struct Waiter {
+  explicit Waiter(RunningRequests& running, std::string id = "a") : request(NewRequest(id)) {
+    EXPECT_TRUE(running.Insert(request).ok());
+    waits = running.Wait(*request, kNow, [this](const absl::Status& status) {
+      EXPECT_FALSE(std::exchange(end, status).has_value()) << "a second end";
+    });
+  }
+
+  const std::shared_ptr<Request> request;
+  bool waits = false;
+  std::optional<absl::Status> end;
+};
+
+TEST(RunningRequestsTest, AKeyRunsOnceAtATime) {
   RunningRequests running;
-  const auto first = NewRequest("a");
-  EXPECT_TRUE(running.Insert(first).ok());
-  const auto second = NewRequest("a");
-  EXPECT_EQ(running.Insert(second).code(), absl::StatusCode::kAlreadyExists);
-  running.Erase(*second);
-  EXPECT_EQ(running.size(), 1) << "the refused one does not take the running one out";
-  running.Erase(*first);
-  running.Erase(*first);
+  const Waiter first(running), second(running), third(running);
+  EXPECT_FALSE(first.waits);
+  EXPECT_TRUE(second.waits && third.waits);
+  EXPECT_EQ(running.size(), 3);
+  EXPECT_TRUE(running.Erase(*first.request));
+  EXPECT_FALSE(running.Erase(*first.request));
+  EXPECT_EQ(second.end, absl::OkStatus());
+  EXPECT_FALSE(third.end.has_value()) << "the second runs now";
+  EXPECT_TRUE(running.Erase(*third.request)) << "which does not take the running one out";
+  EXPECT_TRUE(running.Erase(*second.request));
   EXPECT_EQ(running.size(), 0);
-  EXPECT_TRUE(running.Insert(second).ok()) << "the id is free again";
+  EXPECT_FALSE(Waiter(running).waits) << "the id is free again";
+}
+
+TEST(RunningRequestsTest, PatienceEndsBesideARequestThatGoesOn) {
+  RunningRequests running;
+  const Waiter first(running), second(running);
+  const absl::Time last = kNow + RunningRequests::kPatience;
+  EXPECT_EQ(running.RunTimers(last - absl::Nanoseconds(1)), last);
+  EXPECT_FALSE(second.end.has_value());
+  EXPECT_EQ(running.RunTimers(last), absl::InfiniteFuture());
+  ASSERT_TRUE(second.end.has_value());
+  EXPECT_EQ(second.end->code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST(RunningRequestsTest, ARequestThatEndsIsWaitedForUntilTheDeadline) {
+  for (const bool past_deadline : {false, true}) {
+    RunningRequests running;
+    const Waiter first(running), second(running), third(running);
+    if (past_deadline) {
+      first.request->deadline = kNow;
+    } else {
+      first.request->cancelled = true;
+    }
+    third.request->cancelled = true;
+    second.request->deadline = kNow + absl::Hours(1);
+    EXPECT_EQ(running.RunTimers(kNow + absl::Minutes(1)), kNow + absl::Hours(1));
+    EXPECT_FALSE(second.end.has_value());
+    EXPECT_EQ(third.end, CancelledStatus());
+    running.RunTimers(kNow + absl::Hours(1));
+    EXPECT_EQ(second.end, PastDeadlineStatus());
+    running.Erase(*second.request);
+    const Waiter fourth(running);
+    EXPECT_TRUE(fourth.waits);
+    running.Erase(*first.request);
+    EXPECT_FALSE(fourth.end.has_value()) << "the third was inserted before";
+    running.Erase(*third.request);
+    EXPECT_EQ(fourth.end, absl::OkStatus());
+  }
+}
+
+TEST(RunningRequestsTest, WhoIsCancelledWaitsNoLonger) {
+  RunningRequests running;
+  const Waiter first(running);
+  const Waiter stopped(running), aborted(running), last(running);
+  running.StopWaiting(*stopped.request);
+  EXPECT_EQ(stopped.end, CancelledStatus());
+  EXPECT_FALSE(aborted.end.has_value());
+  running.StopWaiting(*first.request);  // it does not wait
+  EXPECT_EQ(running.Abort("a", "")->size(), 4u);
+  EXPECT_EQ(aborted.end, CancelledStatus());
+  EXPECT_EQ(last.end, CancelledStatus());
+  const Waiter at_the_end(running);
+  running.CancelAll();
+  EXPECT_EQ(at_the_end.end, CancelledStatus());
+}
+
+TEST(RunningRequestsTest, ANameKeepsNobodyOut) {
+  RunningRequests running;
+  std::vector<std::shared_ptr<Request>> named;
+  for (int i = 0; i < 3; ++i) {
+    named.push_back(Named("a", "alice"));
+    EXPECT_TRUE(running.Insert(named.back()).ok());
+    EXPECT_FALSE(running.Wait(*named.back(), kNow, nullptr));
+  }
+  EXPECT_EQ(named[0]->id, "a");
+  EXPECT_EQ(named[1]->id, "a~1");
+  EXPECT_EQ(named[2]->id, "a~2");
+  const auto key = NewRequest("a", "alice");
+  EXPECT_TRUE(running.Insert(key).ok());
+  EXPECT_EQ(key->id, "a");
+  EXPECT_FALSE(running.Wait(*key, kNow, nullptr)) << "a name is no key";
+  const auto late = Named("a", "alice");
+  EXPECT_TRUE(running.Insert(late).ok());
+  EXPECT_FALSE(running.Wait(*late, kNow, nullptr)) << "and does not wait for one";
+  const auto of_bob = Named("a", "bob");
+  EXPECT_TRUE(running.Insert(of_bob).ok());
+  EXPECT_EQ(of_bob->id, "a");
+
+  EXPECT_TRUE(running.Erase(*named[0]));
+  EXPECT_EQ(running.size(), 5);
+  EXPECT_THAT(*running.Abort("a~2", "alice"), ::testing::ElementsAre(named[2]));
+  EXPECT_FALSE(named[1]->cancelled);
+  EXPECT_FALSE(running.Abort("a~2", "bob").ok());
+  EXPECT_FALSE(running.Abort("a~9", "alice").ok());
+  EXPECT_THAT(*running.Abort("a", "alice"), ::testing::ElementsAre(named[1], named[2], key, late));
+  EXPECT_FALSE(of_bob->cancelled);
 }
 
 TEST(RunningRequestsTest, AbortsOnlyTheOwnersOwn) {
@@ -57,7 +168,7 @@ TEST(RunningRequestsTest, WhatIsSaidOfAnothersIdIsWhatIsSaidOfNone) {
   EXPECT_EQ(of_another, none.Abort("a", "bob").status());
 }
 
-TEST(RunningRequestsTest, AnIdIsKnownAmongItsOwners) {
+TEST(RunningRequestsTest, AKeyIsKnownAmongItsOwners) {
   RunningRequests running;
   const auto of_alice = NewRequest("a", "alice");
   const auto of_bob = NewRequest("a", "bob");
@@ -67,7 +178,6 @@ TEST(RunningRequestsTest, AnIdIsKnownAmongItsOwners) {
   EXPECT_TRUE(of_bob->cancelled);
   EXPECT_FALSE(of_alice->cancelled);
   running.Erase(*of_bob);
-  EXPECT_EQ(running.Insert(NewRequest("a", "alice")).code(), absl::StatusCode::kAlreadyExists);
 }
 
 TEST(RunningRequestsTest, WithoutAnOwnerAbortMeansEverybodys) {
@@ -112,13 +222,17 @@ TEST(RunningRequestsTest, ServesManyThreads) {
     threads.emplace_back([&running, t] {
       for (int i = 0; i < 300; ++i) {
         const auto own = NewRequest("own" + std::to_string(t));
-        const auto shared = NewRequest("shared");
+        const auto shared = i % 2 == 0 ? NewRequest("shared") : Named("shared");
         EXPECT_TRUE(running.Insert(own).ok());
-        const bool inserted = running.Insert(shared).ok();
+        EXPECT_TRUE(running.Insert(shared).ok());
+        std::atomic<int> num_ends = 0;
+        const bool waits =
+            running.Wait(*shared, kNow, [&num_ends](const absl::Status&) { ++num_ends; });
         EXPECT_TRUE(running.Abort(own->params.request_id, "").ok());
         EXPECT_TRUE(own->cancelled);
         running.CancelAll();
-        if (inserted) running.Erase(*shared);
+        EXPECT_EQ(num_ends, waits ? 1 : 0) << "CancelAll ends what waits";
+        running.Erase(*shared);
         running.Erase(*own);
       }
     });

@@ -31,6 +31,110 @@ TEST_F(FrontendTest, TextIsTokenizedAndResolvedToTheContextsEnd) {
   EXPECT_EQ(request.prompt_text, "");
 }
 
+TEST_F(FrontendTest, MaxTokensIsABound) {
+  Request request;
+  request.params.prompt = "ab";
+  for (const auto& [given, resolved] :
+       {std::pair(1, 1), {60, 60}, {61, 61}, {62, 61}, {1 << 30, 61}}) {
+    request.params.stop.max_tokens = given;
+    ASSERT_TRUE(frontend_.Prepare(request).ok()) << given;
+    EXPECT_EQ(request.max_tokens, resolved);
+  }
+  for (const std::optional<int32_t>& given : {std::optional<int32_t>(), {100}}) {
+    request.params.stop.max_tokens = given;
+    request.params.stop.min_tokens = 61;
+    EXPECT_TRUE(frontend_.Prepare(request).ok());
+    request.params.stop.min_tokens = 62;
+    EXPECT_THAT(std::string(frontend_.Prepare(request).message()),
+                StartsWith("stop.min_tokens: want at most 61 tokens"));
+  }
+  request.params.stop.min_tokens = 0;
+  request.params.prompt = TokenIds(64, 'a');
+  EXPECT_THAT(std::string(frontend_.Prepare(request).message()),
+              StartsWith("prompt: want at most 63 tokens"));
+  // A bound counts as absent, so the output ends where the cache ends.
+  FrontendLimits limits = kLimits;
+  limits.cache_tokens = 48;
+  const Frontend frontend(tokenizer_, nullptr, limits);
+  request.params.prompt = TokenIds(20, 'a');
+  request.params.stop.max_tokens = 45;
+  ASSERT_TRUE(frontend.Prepare(request).ok());
+  EXPECT_EQ(request.max_tokens, 28);
+  request.params.stop.min_tokens = 29;
+  EXPECT_THAT(std::string(frontend.Prepare(request).message()),
+              StartsWith("stop.min_tokens: want prompt + max_tokens x n to fit the KV cache"));
+}
+
+TEST_F(FrontendTest, AResumedStreamHasItsTokensOrIsRefusedWithBothNumbers) {
+  Request request;
+  request.params.prompt = "ab";
+  request.params.resume.emplace().max_tokens_is_resolved = true;
+  request.params.stop.max_tokens = 61;
+  ASSERT_TRUE(frontend_.Prepare(request).ok());
+  EXPECT_EQ(request.max_tokens, 61);
+  request.params.stop.max_tokens = 62;
+  absl::Status status = frontend_.Prepare(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), AllOf(StartsWith("resume_resolved.max_tokens: "),
+                                                   HasSubstr("62 tokens"), HasSubstr("leaves 61")));
+  FrontendLimits limits = kLimits;
+  limits.cache_tokens = 48;
+  request.params.stop.max_tokens = 50;
+  status = Frontend(tokenizer_, nullptr, limits).Prepare(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("50 tokens"), HasSubstr("leaves 45")));
+  request.params.resume->max_tokens_is_resolved = false;
+  EXPECT_TRUE(frontend_.Prepare(request).ok()) << "without it, the request's own bound holds";
+}
+
+TEST_F(FrontendTest, AnAnswerThatCannotFitOneMessageIsRefused) {
+  const auto refused = [&](auto change) {
+    Request request;
+    request.params.prompt = TokenIds(30, 'a');
+    request.params.answers_at_once = true;
+    request.params.max_answer_bytes = 1000;
+    change(request.params);
+    const absl::Status status = frontend_.Prepare(request);
+    EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  EXPECT_EQ(refused([](auto& p) {
+              p.sampling.n = 4;
+              p.output.top_logprobs = 20;
+            }),
+            "")
+      << "it may be short";
+  EXPECT_THAT(refused([](auto& p) {
+                p.sampling.n = 4;
+                p.output.top_logprobs = 20;
+                p.stop.min_tokens = 2;
+              }),
+              AllOf(StartsWith("stop.min_tokens: want an answer of at most 1000 bytes"),
+                    HasSubstr("use GenerateStream")));
+  EXPECT_THAT(refused([](auto& p) {
+                p.output.top_logprobs = 20;
+                p.stop.ignore_eos = true;
+                p.stop.max_tokens = 6;
+              }),
+              StartsWith("stop.max_tokens: want an answer of at most 1000 bytes"));
+  EXPECT_EQ(refused([](auto& p) {
+              p.output.top_logprobs = 20;
+              p.stop.ignore_eos = true;
+              p.stop.max_tokens = 6;
+              p.stop.stop = {"x"};
+            }),
+            "");
+  EXPECT_THAT(refused([](auto& p) { p.output.prompt_logprobs = 5; }),
+              StartsWith("output.prompt_logprobs: want an answer of at most 1000 bytes"));
+  EXPECT_THAT(refused([](auto& p) {
+                p.continuations =
+                    std::vector<std::variant<std::string, TokenIds>>(4, TokenIds(20, 'a'));
+                p.max_answer_bytes = 319;
+              }),
+              AllOf(StartsWith("continuations: want an answer of at most 319 bytes"),
+                    HasSubstr("at least 320; score fewer continuations at once")));
+}
+
 TEST_F(FrontendTest, AChatIsRenderedAndGetsNoSecondBos) {
   Request request;
   request.params.prompt = ChatMessages{{"u", "x"}};
@@ -134,8 +238,8 @@ TEST_F(FrontendTest, RefusesWithTheFieldAndTheNumbers) {
                 p.prompt = TokenIds{1, -1};
               }),
               HasSubstr("token_ids[1]: want 0..299, got -1"));
-  EXPECT_THAT(refused([](auto& p) { p.stop.max_tokens = 62; }),
-              AllOf(HasSubstr("at most 61"), HasSubstr("got 62")));
+  EXPECT_THAT(refused([](auto& p) { p.stop.min_tokens = 62; }),
+              AllOf(StartsWith("stop.min_tokens"), HasSubstr("at most 61"), HasSubstr("got 62")));
   EXPECT_THAT(refused([](auto& p) { p.sampling.n = 5; }), HasSubstr("max_num_seqs (4)"));
   EXPECT_THAT(refused([](auto& p) { p.sampling.top_p = 2; }), HasSubstr("sampling.top_p"));
 }

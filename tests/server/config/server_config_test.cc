@@ -186,6 +186,8 @@ TEST(ServerConfigTest, RefusesWhatDoesNotGoTogether) {
             "--tls_client_ca: want --tls_cert and --tls_key with it");
   EXPECT_THAT(ParseError({"--served_model_name", "\xff"}), HasSubstr("want UTF-8"));
   EXPECT_THAT(ParseError({"--listen", "8100"}), HasSubstr("--listen: want HOST:PORT"));
+  EXPECT_THAT(ParseError({"--max_answer_mib", "0"}), HasSubstr("--max_answer_mib"));
+  EXPECT_THAT(ParseError({"--max_answer_mib", "2048"}), HasSubstr("2047"));
   EXPECT_THAT(ParseError({"--max_message_bytes", "4096"}),
               HasSubstr("want at least --max_prompt_bytes (4194304), got 4096"));
   EXPECT_THAT(ParseError({"--control_listen", "0.0.0.0:9"}),

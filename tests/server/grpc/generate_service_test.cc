@@ -82,6 +82,9 @@ TEST(GenerateTest, StreamsTheSame) {
     const bool first = &message == &messages.front();
     EXPECT_EQ(message.model_digest(), first ? "fake-digest" : "");
     EXPECT_EQ(message.numerics(), first ? "fake-numerics" : "");
+    EXPECT_EQ(message.has_resolved(), first);
+    EXPECT_EQ(message.resolved().max_tokens(), first ? 50u : 0u);
+    EXPECT_EQ(message.resolved().sampling().n(), first ? 2u : 0u);
   }
   for (int k = 0; k < 2; ++k) {
     std::string expected;
@@ -119,6 +122,79 @@ TEST(GenerateTest, TheRequestIdIsTakenAndEchoed) {
   EXPECT_EQ(client.Generate(request).status.code(), absl::StatusCode::kInvalidArgument);
   request.set_request_id("new\nline");
   EXPECT_EQ(client.Generate(request).status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(GenerateTest, AnIdOfMetadataIsANameForManyAndAFieldsIsAKey) {
+  TestServer server({.default_max_tokens = 1 << 30});
+  RpcClient client(server.grpc->address());
+  const CallOptions named{.metadata = {{"x-request-id", "of-a-proxy"}}};
+  auto first = client.GenerateStream(Prompt(), named);
+  v1::GenerateStreamResponse message;
+  ASSERT_TRUE(first->Read(message));
+  EXPECT_EQ(message.request_id(), "of-a-proxy");
+  EXPECT_TRUE(server.engine.last_params().id_is_name);
+  auto second = client.GenerateStream(Prompt(), named);
+  ASSERT_TRUE(second->Read(message));
+  EXPECT_EQ(message.request_id(), "of-a-proxy~1");
+  v1::GenerateRequest short_one = Prompt();
+  short_one.mutable_stop()->set_max_tokens(1);
+  const auto whole = client.Generate(short_one, named);
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  EXPECT_EQ(whole.response.request_id(), "of-a-proxy~2");
+  EXPECT_EQ(whole.initial_metadata.find("x-request-id")->second, "of-a-proxy~2");
+  short_one.set_request_id("of-a-proxy");
+  EXPECT_EQ(client.Generate(short_one, named).response.request_id(), "of-a-proxy");
+  EXPECT_FALSE(server.engine.last_params().id_is_name);
+  short_one.clear_request_id();
+  EXPECT_TRUE(client.Generate(short_one).status.ok());
+  EXPECT_TRUE(server.engine.last_params().id_is_name) << "one that the server made";
+  v1::ScoreRequest score;
+  score.set_text("x");
+  score.add_continuations()->set_text("y");
+  EXPECT_EQ(client.Score(score, named).response.request_id(), "of-a-proxy~2");
+  v1::AbortRequest abort;
+  abort.set_request_id("of-a-proxy");
+  EXPECT_TRUE(client.Abort(abort).status.ok());
+  ReadAll(*first);
+  ReadAll(*second);
+  const Outcome of_second = second->Finish();
+  EXPECT_EQ(first->Finish().status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(of_second.status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(of_second.initial_metadata.find("x-request-id")->second, "of-a-proxy~1");
+}
+
+TEST(GenerateTest, AnAnswerInOneMessageIsBoundedByTheServersSize) {
+  ServerConfig config;
+  config.max_answer_mib = 3;
+  TestServer server({}, config);
+  RpcClient client(server.grpc->address());
+  EXPECT_TRUE(client.Generate(Prompt()).status.ok());
+  EXPECT_EQ(server.engine.last_params().max_answer_bytes, 3 << 20);
+  auto stream = client.GenerateStream(Prompt());
+  ReadAll(*stream);
+  EXPECT_TRUE(stream->Finish().status.ok());
+  EXPECT_EQ(server.engine.last_params().max_answer_bytes, 0);
+  v1::ScoreRequest score;
+  score.set_text("x");
+  score.add_continuations()->set_text("y");
+  EXPECT_TRUE(client.Score(score).status.ok());
+  EXPECT_EQ(server.engine.last_params().max_answer_bytes, 3 << 20);
+  v1::GenerateBatchRequest batch;
+  *batch.add_requests() = Prompt();
+  auto call = client.GenerateBatch(batch);
+  ReadAll(*call);
+  EXPECT_TRUE(call->Finish().status.ok());
+  EXPECT_EQ(server.engine.last_params().max_answer_bytes, 3 << 20);
+  // Each byte is a token of the answer.
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text(std::string(100'000, 'x'));
+  EXPECT_TRUE(client.Tokenize(tokenize).status.ok());
+  tokenize.set_text(std::string(300'000, 'x'));
+  const auto too_large = client.Tokenize(tokenize);
+  EXPECT_EQ(too_large.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(too_large.status.message()), ::testing::HasSubstr("max_answer_mib"));
+  google::rpc::RetryInfo retry;
+  EXPECT_FALSE(HasDetails(too_large, retry));
 }
 
 TEST(GenerateTest, ErrorsNameTheCure) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <regex>
 #include <set>
 #include <string>
@@ -11,7 +12,9 @@
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 
+#include "engine/request/answer_size.h"
 #include "tests/server/fake_engine.h"
+#include "tests/testing/fake_tokenizer.h"
 
 namespace quire::server {
 namespace {
@@ -161,12 +164,87 @@ TEST(ProtoConversionTest, TakesWhatArrivedOfABrokenStream) {
   EXPECT_EQ(params->resume->numerics, "cpu-2");
 }
 
+TEST(ProtoConversionTest, WhatWasResolvedComesBackAsItWas) {
+  engine::ResolvedParams resolved{.max_tokens = 300};
+  engine::SamplingParams& sampling = resolved.sampling;
+  sampling.temperature = 0.75f;
+  sampling.top_k = 40;
+  sampling.typical_p = 0.5f;
+  sampling.top_p = 0.25f;
+  sampling.min_p = 0.125f;
+  sampling.presence_penalty = 1.5f;
+  sampling.frequency_penalty = -1.5f;
+  sampling.repetition_penalty = 1.25f;
+  sampling.penalty_last_n = 0;
+  sampling.seed = ~uint64_t{0};
+  sampling.n = 3;
+  sampling.best_of = 3;
+  const testing::FakeEngine engine;
+  const v1::GenerateStreamResponse first =
+      ToProto({.resolved = std::make_shared<const engine::ResolvedParams>(resolved)}, engine);
+  EXPECT_FALSE(ToProto(engine::TokenDelta(), engine).has_resolved());
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_sampling()->set_temperature(2);
+  (*request.mutable_sampling()->mutable_logit_bias())[5] = 1;
+  request.mutable_stop()->set_max_tokens(1000);
+  request.add_resume_token_ids();
+  *request.mutable_resume_resolved() = first.resolved();
+  const auto params = FromProto(request);
+  ASSERT_TRUE(params.ok()) << params.status();
+  EXPECT_TRUE(params->resume->max_tokens_is_resolved);
+  EXPECT_EQ(params->stop.max_tokens, 300);
+  EXPECT_EQ(params->sampling.temperature, 0.75f);
+  EXPECT_EQ(params->sampling.top_k, 40);
+  EXPECT_EQ(params->sampling.typical_p, 0.5f);
+  EXPECT_EQ(params->sampling.top_p, 0.25f);
+  EXPECT_EQ(params->sampling.min_p, 0.125f);
+  EXPECT_EQ(params->sampling.presence_penalty, 1.5f);
+  EXPECT_EQ(params->sampling.frequency_penalty, -1.5f);
+  EXPECT_EQ(params->sampling.repetition_penalty, 1.25f);
+  EXPECT_EQ(params->sampling.penalty_last_n, 0);
+  EXPECT_EQ(params->sampling.seed, ~uint64_t{0});
+  EXPECT_EQ(params->sampling.n, 3);
+  EXPECT_EQ(params->sampling.best_of, 3);
+  EXPECT_EQ(params->sampling.logit_bias.size(), 1u) << "the request's own";
+  // Every field of SamplingParams is resolved, or stands in the request alone.
+  EXPECT_EQ(v1::SamplingParams::descriptor()->field_count(), 15);
+}
+
+TEST(ProtoConversionTest, AnAnswerIsCountedAsItIsWritten) {
+  const testing::FakeEngine engine;
+  const testing::FakeTokenizer tokenizer;
+  for (const int32_t rank : {0, 300}) {
+    engine::TokenDelta delta{.text = std::string(100, 'x')};
+    for (int32_t i = 0; i < 100; ++i) {
+      const int32_t id = 'A' + i;
+      delta.token_ids.push_back(id);
+      delta.logprobs.push_back(
+          {.chosen = {.token_id = id, .logprob = -3.5f},
+           .top = {{.token_id = 'b', .logprob = -0.5f}, {.token_id = 200, .logprob = -1.5f}},
+           .rank = rank});
+    }
+    delta.prompt_logprobs = delta.logprobs;
+    engine::GenerateParams params;
+    params.output = {.token_ids = true, .top_logprobs = 2, .prompt_logprobs = 2};
+    auto counted = static_cast<size_t>(engine::AnswerBytes(delta, params, tokenizer));
+    const size_t written = ToProto({delta}, {}, engine).ByteSizeLong();
+    EXPECT_GE(written, counted);
+    EXPECT_LE(written, counted + 64);
+    params.continuations = {""};
+    counted = static_cast<size_t>(engine::AnswerBytes(delta, params, tokenizer));
+    const size_t scored = ToScores({delta}, {}, engine).ByteSizeLong();
+    EXPECT_LE(scored, counted + 64);
+    EXPECT_GE(scored + 2 * delta.token_ids.size(), counted) << "is_greedy is written only if true";
+  }
+}
+
 TEST(ProtoConversionTest, RefusesARestOfAResumeWithoutTokens) {
-  for (int field = 0; field < 3; ++field) {
+  for (int field = 0; field < 4; ++field) {
     v1::GenerateRequest request = TextRequest();
     if (field == 0) request.add_resume_text_bytes(0);
     if (field == 1) request.set_resume_model_digest("digest");
     if (field == 2) request.set_resume_numerics("cpu-2");
+    if (field == 3) request.mutable_resume_resolved();
     EXPECT_THAT(std::string(FromProto(request).status().message()),
                 ::testing::StartsWith("resume_token_ids: "));
   }
