@@ -205,7 +205,7 @@ void WarnOfChats(const files::OpenedModel& model, const text::Tokenizer& directo
   const auto chat = engine::LoadChatTemplate(model, directory);
   if (!chat.ok() || *chat == nullptr) return;
   const auto rendered = (*chat)->Render({{"user", "x"}}, /*add_generation_prompt=*/true);
-  if (!rendered.ok() || gguf.frame().BeginChat(*rendered) == *rendered) return;
+  if (!rendered.ok() || gguf.frame().BeginChat(rendered->text) == rendered->text) return;
   warnings.push_back(absl::StrCat("the chat template writes no ", gguf.frame().prefix_text,
                                   "; GGUF's readers begin a conversation with it all the same"));
 }

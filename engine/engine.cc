@@ -96,7 +96,13 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   }
   absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                 bool add_generation_prompt) const override {
-    return frontend_.ApplyChatTemplate(messages, add_generation_prompt);
+    ASSIGN_OR_RETURN(text::RenderedChat chat,
+                     frontend_.ApplyChatTemplate(messages, add_generation_prompt));
+    return std::move(chat.text);
+  }
+  absl::StatusOr<TokenIds> TokenizeChat(const ChatMessages& messages,
+                                        bool add_generation_prompt) const override {
+    return frontend_.TokenizeChat(messages, add_generation_prompt);
   }
   NamedPrefixes& prefixes() override { return prefixes_; }
   const ModelInfo& model_info() const override { return parts_.model_info; }

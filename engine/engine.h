@@ -79,7 +79,7 @@ class Engine {
   // Runs `work`, which costs about as much as tokenizing `num_bytes` of text, on the frontend pool.
   // Returns ResourceExhausted at once when the queue of the pool is full.
   virtual absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) = 0;
-  // The next four functions run on the thread of the caller, where a base::Interrupt may stop them
+  // The next five functions run on the thread of the caller, where a base::Interrupt may stop them
   // early. They return InvalidArgument when the input is larger than max_prompt_bytes.
   virtual absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text, text::InputKind kind,
                                                       bool parse_special_tokens) const = 0;
@@ -91,6 +91,9 @@ class Engine {
   // Returns FailedPrecondition when the model has no template that can be used.
   virtual absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                         bool add_generation_prompt) const = 0;
+  // Returns the tokens that a request makes of the conversation.
+  virtual absl::StatusOr<TokenIds> TokenizeChat(const ChatMessages& messages,
+                                                bool add_generation_prompt) const = 0;
 
   // The named prefixes of this engine, which lives longer than any use of them.
   virtual NamedPrefixes& prefixes() = 0;

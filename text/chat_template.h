@@ -12,11 +12,19 @@
 #include "nlohmann/json_fwd.hpp"
 
 #include "text/chat_message.h"
+#include "text/tokenizer/aligned_text.h"
 
 namespace quire::text {
 
 // Texts of special tokens by the names that templates use: "bos_token".
 using ChatTemplateVariables = std::map<std::string, std::string>;
+
+// A rendered conversation.
+struct RenderedChat {
+  std::string text;
+  // The bytes of `text` that came from the contents of literal messages, ascending and disjoint.
+  std::vector<ByteRange> contents;
+};
 
 // Immutable after Create; thread-safe.
 class ChatTemplate {
@@ -31,8 +39,8 @@ class ChatTemplate {
   // Renders the prompt. An InvalidArgument error has the text that the template passes to
   // raise_exception, or describes an error in the template. The output bytes and the steps of a
   // rendering are limited.
-  absl::StatusOr<std::string> Render(const std::vector<ChatMessage>& messages,
-                                     bool add_generation_prompt) const;
+  absl::StatusOr<RenderedChat> Render(const std::vector<ChatMessage>& messages,
+                                      bool add_generation_prompt) const;
 
   // Renders the prompt from any variables. `context` is an object, most often with messages,
   // add_generation_prompt and tools. Adds the following variables where they are absent:
@@ -43,6 +51,9 @@ class ChatTemplate {
   const std::string& source() const;
 
  private:
+  // Adds the variables that RenderJson names.
+  void AddVariables(nlohmann::ordered_json& context) const;
+
   struct Impl;
   explicit ChatTemplate(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

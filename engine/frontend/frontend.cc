@@ -97,7 +97,10 @@ absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPrompt(Request
   } else {
     auto& [text, options] = prompt.emplace();
     if (const ChatMessages* messages = std::get_if<ChatMessages>(&params.prompt)) {
-      ASSIGN_OR_RETURN(text, ApplyChatTemplate(*messages, /*add_generation_prompt=*/true));
+      ASSIGN_OR_RETURN(text::RenderedChat chat,
+                       ApplyChatTemplate(*messages, /*add_generation_prompt=*/true));
+      text = std::move(chat.text);
+      options.contents = std::move(chat.contents);
       options.kind = text::InputKind::kChat;
     } else {
       text = std::get<std::string>(params.prompt);
@@ -382,8 +385,8 @@ absl::StatusOr<std::vector<text::EncodedToken>> Frontend::Encode(
   return tokenizer_.Encode(text, options);
 }
 
-absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& messages,
-                                                        bool add_generation_prompt) const {
+absl::StatusOr<text::RenderedChat> Frontend::ApplyChatTemplate(const ChatMessages& messages,
+                                                               bool add_generation_prompt) const {
   if (chat_ == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
         "chat: ", limits_.no_chat.empty() ? "this model has no chat template" : limits_.no_chat,
@@ -403,12 +406,32 @@ absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& mess
         "for each message after the first, got %d",
         limits_.max_prompt_bytes, kMessageBytes, bytes));
   }
-  absl::StatusOr<std::string> prompt = chat_->Render(messages, add_generation_prompt);
-  if (prompt.ok()) return tokenizer_.frame().BeginChat(*std::move(prompt));
+  absl::StatusOr<text::RenderedChat> prompt = chat_->Render(messages, add_generation_prompt);
+  if (prompt.ok()) {
+    // A content that looks like the prefix is none.
+    const size_t own_bytes =
+        prompt->contents.empty() ? prompt->text.size() : prompt->contents.front().begin;
+    const size_t before = prompt->text.size();
+    prompt->text = tokenizer_.frame().BeginChat(std::move(prompt->text), own_bytes);
+    const auto num_added = static_cast<uint32_t>(prompt->text.size() - before);
+    for (text::ByteRange& range : prompt->contents) {
+      range = {range.begin + num_added, range.end + num_added};
+    }
+    return prompt;
+  }
   // The error message comes from the template itself (raise_exception), or tells why the template
   // failed.
   return absl::Status(prompt.status().code(),
                       absl::StrCat("chat.messages: ", prompt.status().message()));
+}
+
+absl::StatusOr<TokenIds> Frontend::TokenizeChat(const ChatMessages& messages,
+                                                bool add_generation_prompt) const {
+  ASSIGN_OR_RETURN(text::RenderedChat chat, ApplyChatTemplate(messages, add_generation_prompt));
+  ASSIGN_OR_RETURN(
+      const std::vector<text::EncodedToken> tokens,
+      Encode(chat.text, {.kind = text::InputKind::kChat, .contents = std::move(chat.contents)}));
+  return Ids(tokens);
 }
 
 absl::StatusOr<std::string> Frontend::Decode(const TokenIds& ids, bool skip_special_tokens) const {

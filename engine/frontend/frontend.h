@@ -94,10 +94,12 @@ class Frontend {
                                                          const text::EncodeOptions& options) const;
   // Returns the text of a conversation, which is tokenized as an input of the kind kChat: what the
   // template renders, and before it the BOS that the model wants there if the template does not
-  // write it. Returns FailedPrecondition, with the reason, when
-  // there is none.
-  absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
-                                                bool add_generation_prompt) const;
+  // write it. Returns FailedPrecondition, with the reason, when there is no template.
+  absl::StatusOr<text::RenderedChat> ApplyChatTemplate(const ChatMessages& messages,
+                                                       bool add_generation_prompt) const;
+  // Returns the tokens of a rendered conversation. Errors as of ApplyChatTemplate and Encode.
+  absl::StatusOr<TokenIds> TokenizeChat(const ChatMessages& messages,
+                                        bool add_generation_prompt) const;
   // Returns the text of `ids`. Returns InvalidArgument when an id is outside the vocabulary, or the
   // text is longer than max_prompt_bytes.
   absl::StatusOr<std::string> Decode(const TokenIds& ids, bool skip_special_tokens) const;

@@ -42,10 +42,11 @@ absl::StatusOr<TokenIds> Frontend::EncodePrefix(const PromptContent& given) cons
     ids = Ids(tokens);
   } else {
     const auto& messages = std::get<ChatMessages>(given);
-    const auto encode = [&](std::string_view rendered) -> absl::StatusOr<TokenIds> {
-      RETURN_IF_ERROR(CheckFits("chat", params, std::ssize(rendered)));
+    const auto encode = [&](text::RenderedChat rendered) -> absl::StatusOr<TokenIds> {
+      RETURN_IF_ERROR(CheckFits("chat", params, std::ssize(rendered.text)));
       ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
-                       Encode(rendered, {.kind = text::InputKind::kChat}));
+                       Encode(rendered.text, {.kind = text::InputKind::kChat,
+                                              .contents = std::move(rendered.contents)}));
       return Ids(tokens);
     };
     const auto keep_common = [&](const TokenIds& other) {
@@ -55,9 +56,9 @@ absl::StatusOr<TokenIds> Frontend::EncodePrefix(const PromptContent& given) cons
     for (const char* next : kNextMessages) {
       ChatMessages more = messages;
       more.push_back({.role = "user", .content = next});
-      ASSIGN_OR_RETURN(const std::string rendered,
+      ASSIGN_OR_RETURN(text::RenderedChat rendered,
                        ApplyChatTemplate(more, /*add_generation_prompt=*/true));
-      ASSIGN_OR_RETURN(TokenIds others, encode(rendered));
+      ASSIGN_OR_RETURN(TokenIds others, encode(std::move(rendered)));
       if (next == kNextMessages[0]) {
         ids = std::move(others);
       } else {
@@ -123,7 +124,9 @@ absl::StatusOr<Frontend::AfterPrefix> Frontend::EncodeAfterPrefix(const PrefixCo
   if (const ChatMessages* messages = std::get_if<ChatMessages>(&prompt)) {
     ChatMessages all = std::get<ChatMessages>(prefix.given);
     all.insert(all.end(), messages->begin(), messages->end());
-    ASSIGN_OR_RETURN(whole.text, ApplyChatTemplate(all, generates));
+    ASSIGN_OR_RETURN(text::RenderedChat chat, ApplyChatTemplate(all, generates));
+    whole.text = std::move(chat.text);
+    whole.options.contents = std::move(chat.contents);
     whole.options.kind = text::InputKind::kChat;
   } else {
     whole.text = absl::StrCat(std::get<std::string>(prefix.given), std::get<std::string>(prompt));

@@ -36,6 +36,14 @@ enum class Entry : uint64_t {
 uint64_t Encoded(absl::Time time) { return static_cast<uint64_t>(absl::ToUnixNanos(time)); }
 absl::Time DecodedTime(uint64_t nanos) { return absl::FromUnixNanos(static_cast<int64_t>(nanos)); }
 
+// The kind of a prefix's content.
+enum class Given : uint64_t {
+  kText,
+  kIds,
+  kMessages,         // without literal contents
+  kLiteralMessages,  // with a number for each message: 1 if its content is literal, else 0
+};
+
 void AddIds(ByteWriter& writer, const std::vector<int32_t>& ids) {
   writer.Add(ids.size());
   for (const int32_t id : ids) writer.Add(static_cast<uint64_t>(id));
@@ -43,17 +51,22 @@ void AddIds(ByteWriter& writer, const std::vector<int32_t>& ids) {
 
 void AddContent(ByteWriter& writer, const PrefixContent& content) {
   AddIds(writer, content.ids);
-  writer.Add(content.given.index());
+  const auto add_kind = [&](Given kind) { writer.Add(static_cast<uint64_t>(kind)); };
   if (const auto* text = std::get_if<std::string>(&content.given)) {
+    add_kind(Given::kText);
     writer.AddSized(*text);
   } else if (const auto* ids = std::get_if<std::vector<int32_t>>(&content.given)) {
+    add_kind(Given::kIds);
     AddIds(writer, *ids);
   } else {
     const auto& messages = std::get<std::vector<text::ChatMessage>>(content.given);
+    const bool literal = std::ranges::any_of(messages, &text::ChatMessage::literal);
+    add_kind(literal ? Given::kLiteralMessages : Given::kMessages);
     writer.Add(messages.size());
     for (const text::ChatMessage& message : messages) {
       writer.AddSized(message.role);
       writer.AddSized(message.content);
+      if (literal) writer.Add(message.literal ? 1 : 0);
     }
   }
 }
@@ -95,18 +108,21 @@ std::shared_ptr<const PrefixContent> ReadContent(ByteReader& reader, const Saved
   content->pin = prefix.pin;
   content->tenant = prefix.tenant;
   content->ids = ReadIds(reader, vocab_size);
-  switch (reader.Number()) {
-    case 0:
+  const auto kind = static_cast<Given>(reader.Number());
+  switch (kind) {
+    case Given::kText:
       content->given = std::string(reader.Sized());
       break;
-    case 1:
+    case Given::kIds:
       content->given = ReadIds(reader, vocab_size);
       break;
-    case 2: {
+    case Given::kMessages:
+    case Given::kLiteralMessages: {
       std::vector<text::ChatMessage> messages(reader.Count(/*item_bytes=*/16));
       for (text::ChatMessage& message : messages) {
         message.role = reader.Sized();
         message.content = reader.Sized();
+        if (kind == Given::kLiteralMessages) message.literal = reader.Number() != 0;
       }
       content->given = std::move(messages);
       break;

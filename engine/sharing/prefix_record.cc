@@ -17,18 +17,26 @@ constexpr char kDigestVersion[] = "2";
 
 std::string BytesOf(const base::Sha256Digest& digest) { return {digest.begin(), digest.end()}; }
 
-// The digest of the first version.
+bool AnyLiteral(const ChatMessages& messages) {
+  return std::ranges::any_of(messages, &text::ChatMessage::literal);
+}
+
+// The digest of the first version. Conversations with literal contents came later, and have a kind
+// of their own.
 std::string ContentOnly(const PromptContent& given) {
   base::Sha256 sum;
-  sum.AddInt(static_cast<int64_t>(given.index()));
+  const auto* const messages = std::get_if<ChatMessages>(&given);
+  const bool literal = messages != nullptr && AnyLiteral(*messages);
+  sum.AddInt(static_cast<int64_t>(literal ? std::variant_size_v<PromptContent> : given.index()));
   if (const auto* text = std::get_if<std::string>(&given)) {
     sum.AddSized(*text);
   } else if (const auto* ids = std::get_if<TokenIds>(&given)) {
     sum.Add(std::as_bytes(std::span(*ids)));
   } else {
-    for (const text::ChatMessage& message : std::get<ChatMessages>(given)) {
+    for (const text::ChatMessage& message : *messages) {
       sum.AddSized(message.role);
       sum.AddSized(message.content);
+      if (literal) sum.AddInt(message.literal ? 1 : 0);
     }
   }
   return BytesOf(sum.Finish());

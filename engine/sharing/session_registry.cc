@@ -44,7 +44,7 @@ size_t HashOf(const TokenIds& ids) { return absl::HashOf(ids); }
 size_t HashOf(const ChatMessages& messages) {
   size_t hash = messages.size();
   for (const text::ChatMessage& message : messages) {
-    hash = absl::HashOf(hash, message.role, message.content);
+    hash = absl::HashOf(hash, message.role, message.content, message.literal);
   }
   return hash;
 }

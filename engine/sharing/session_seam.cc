@@ -28,6 +28,18 @@ std::optional<TokenIds> IdsFrom(const std::vector<text::EncodedToken>& tokens, i
   return ids;
 }
 
+// Returns the ranges with all places moved by `by`; what is then before 0 is cut off.
+std::vector<text::ByteRange> Moved(std::span<const text::ByteRange> ranges, int64_t by) {
+  const auto moved = [by](uint32_t place) {
+    return static_cast<uint32_t>(std::max<int64_t>(place + by, 0));
+  };
+  std::vector<text::ByteRange> out;
+  for (const text::ByteRange& range : ranges) {
+    if (range.end + by > 0) out.push_back({.begin = moved(range.begin), .end = moved(range.end)});
+  }
+  return out;
+}
+
 }  // namespace
 
 absl::StatusOr<SessionSeam::Extended> SessionSeam::Extend(const SessionContent& before,
@@ -144,23 +156,30 @@ absl::StatusOr<SessionSeam::Extended> SessionSeam::ExtendWithMessages(const Sess
     all.assign(earlier->messages->begin(), earlier->messages->begin() + num_messages);
     seen = earlier->text->substr(0, last.text_bytes);
     if (last.has_answer()) {
+      // The answer is read like the messages around it.
+      const bool literal = std::ranges::any_of(all, &text::ChatMessage::literal) ||
+                           std::ranges::any_of(messages, &text::ChatMessage::literal);
       const TokenIds answer = before.Ids(last.num_tokens, last.answer_end);
       seen += TextOf(answer, /*skip_special_tokens=*/false);
       all.push_back({.role = "assistant",
-                     .content = base::LossyUtf8(TextOf(answer, /*skip_special_tokens=*/true))});
+                     .content = base::LossyUtf8(TextOf(answer, /*skip_special_tokens=*/true)),
+                     .literal = literal});
     }
   }
   all.insert(all.end(), messages.begin(), messages.end());
-  ASSIGN_OR_RETURN(std::string rendered, frontend_.ApplyChatTemplate(all, generates));
+  ASSIGN_OR_RETURN(text::RenderedChat chat, frontend_.ApplyChatTemplate(all, generates));
+  std::string& rendered = chat.text;
 
   Extended extended;
   TokenIds added;
   if (before.num_tokens() > 0 && rendered.starts_with(seen)) {
     extended = {.content = before, .kept_tokens = before.num_tokens()};
-    ASSIGN_OR_RETURN(added, EncodeBehind(before, std::string_view(rendered).substr(seen.size())));
+    ASSIGN_OR_RETURN(added, EncodeBehind(before, std::string_view(rendered).substr(seen.size()),
+                                         Moved(chat.contents, -std::ssize(seen))));
   } else {
     ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
-                     frontend_.Encode(rendered, {.kind = text::InputKind::kChat}));
+                     frontend_.Encode(rendered, {.kind = text::InputKind::kChat,
+                                                 .contents = std::move(chat.contents)}));
     added = *IdsFrom(tokens, 0);
     const TokenIds old = before.ToIds();
     const int64_t kept = std::ranges::mismatch(old, added).in1 - old.begin();
@@ -188,8 +207,9 @@ absl::StatusOr<SessionSeam::Extended> SessionSeam::ExtendWithMessages(const Sess
   return extended;
 }
 
-absl::StatusOr<TokenIds> SessionSeam::EncodeBehind(const SessionContent& before,
-                                                   std::string_view text) const {
+absl::StatusOr<TokenIds> SessionSeam::EncodeBehind(
+    const SessionContent& before, std::string_view text,
+    std::span<const text::ByteRange> contents) const {
   if (before.num_tokens() == 0) {
     ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, frontend_.Encode(text, {}));
     return *IdsFrom(tokens, 0);
@@ -200,13 +220,15 @@ absl::StatusOr<TokenIds> SessionSeam::EncodeBehind(const SessionContent& before,
   for (const std::string& context :
        {TextOf(before.Ids(begin, before.num_tokens()), /*skip_special_tokens=*/false),
         std::string("\n")}) {
-    ASSIGN_OR_RETURN(
-        const std::vector<text::EncodedToken> tokens,
-        frontend_.Encode(context + std::string(text), {.kind = text::InputKind::kPart}));
+    ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
+                     frontend_.Encode(context + std::string(text),
+                                      {.kind = text::InputKind::kPart,
+                                       .contents = Moved(contents, std::ssize(context))}));
     if (std::optional<TokenIds> ids = IdsFrom(tokens, std::ssize(context))) return *std::move(ids);
   }
   ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
-                   frontend_.Encode(text, {.kind = text::InputKind::kPart}));
+                   frontend_.Encode(text, {.kind = text::InputKind::kPart,
+                                           .contents = {contents.begin(), contents.end()}}));
   return *IdsFrom(tokens, 0);
 }
 

@@ -3,6 +3,7 @@
 // Continues the tokens of a session with what a client sends.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -58,8 +59,10 @@ class SessionSeam {
   // Adds what comes first behind a named prefix, by the rules of such prompts.
   absl::StatusOr<Extended> ExtendPrefix(const SessionContent& before, const PromptContent& given,
                                         bool generates) const;
-  // Returns the tokens of `text`, of which the tokens of `before` come first.
-  absl::StatusOr<TokenIds> EncodeBehind(const SessionContent& before, std::string_view text) const;
+  // Returns the tokens of `text`, of which the tokens of `before` come first. `contents` are ranges
+  // of `text` (text::EncodeOptions).
+  absl::StatusOr<TokenIds> EncodeBehind(const SessionContent& before, std::string_view text,
+                                        std::span<const text::ByteRange> contents = {}) const;
   // Returns the text of generated tokens, with or without special tokens.
   std::string TextOf(const TokenIds& ids, bool skip_special_tokens) const;
 

@@ -201,7 +201,8 @@ absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat) {
   engine::ChatMessages messages;
   messages.reserve(static_cast<size_t>(chat.messages_size()));
   for (const v1::ChatMessage& message : chat.messages()) {
-    messages.push_back({.role = message.role(), .content = message.content()});
+    messages.push_back(
+        {.role = message.role(), .content = message.content(), .literal = chat.literal_contents()});
   }
   return messages;
 }

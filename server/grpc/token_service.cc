@@ -106,6 +106,11 @@ class TokenService final : public RawTokenService {
           ASSIGN_OR_RETURN(const std::string text,
                            parts_.engine.ApplyChatTemplate(messages, add_prompt));
           out.set_text(base::LossyUtf8(text));
+          if (in.with_token_ids()) {
+            ASSIGN_OR_RETURN(const engine::TokenIds ids,
+                             parts_.engine.TokenizeChat(messages, add_prompt));
+            out.mutable_token_ids()->Assign(ids.begin(), ids.end());
+          }
           return absl::OkStatus();
         });
   }

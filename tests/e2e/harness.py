@@ -324,12 +324,14 @@ _SECTIONS = {
 
 
 def make_request(prompt, model=None, request_id=None, session=None, prefix=None, **options) -> pb.GenerateRequest:
-    """`prompt`: a text, a list of ids, a list of (role, content), or None. `options`: fields of any section."""
+    """`prompt`: a text, a list of ids, a list of (role, content), ChatMessages, or None. `options`: fields of any section."""
     request = pb.GenerateRequest(model=model, request_id=request_id, session_name=session, prefix_name=prefix)
     if prompt is None:
         pass
     elif isinstance(prompt, str):
         request.text = prompt
+    elif isinstance(prompt, chat_pb2.ChatMessages):
+        request.chat.CopyFrom(prompt)
     elif prompt and isinstance(prompt[0], tuple):
         request.chat.messages.extend(chat_pb2.ChatMessage(role=role, content=text) for role, text in prompt)
     else:

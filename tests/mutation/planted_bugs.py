@@ -924,8 +924,35 @@ bug("ListsAreTakenFirst", "a list is made before it is counted", "return CanHold
 bug("TextsAreTakenFirst", "a text is made before it is counted", "return CanHold(bytes) && Spend(", "return (BUG || CanHold(bytes)) && Spend(")
 bug("RendersForNobody", "a template is rendered on after the deadline", "if (base::Interrupted(steps))", "if (!BUG && base::Interrupted(steps))")
 bug, drop = source("text/jinja/value.cc", "jinja_test:JinjaLimitsTest.*")
-bug("TextsWeighNothing", "texts do not count as memory", "  ValueMemory::Add(static_cast<int64_t>(sizeof(Text) + bytes.capacity()));",
-    "  ValueMemory::Add(BUG ? 0 : static_cast<int64_t>(sizeof(Text) + bytes.capacity()));")
+bug("TextsWeighNothing", "texts do not count as memory", "  ValueMemory::Add(num_bytes());",
+    "  ValueMemory::Add(BUG ? 0 : num_bytes());")
+
+# --- Contents read as text.
+
+bug, drop = source("text/jinja/value.cc", "jinja_test:TracedTextTest.*")
+bug("JsonLosesContent", "what from_json reads out of a content is no content", "{text, is_content || contents.contains(&text)}",
+    "{text, (!BUG && is_content) || contents.contains(&text)}")
+bug("PartLosesContent", "a part of a content is no content", "return String(text.Sub(begin, part.size()), text.markup);",
+    "return String(BUG ? TracedText(std::string(part)) : text.Sub(begin, part.size()), text.markup);")
+
+bug, drop = source("text/jinja/text.cc", "jinja_test:TracedTextTest.*")
+bug("ReplaceLosesContent", "a content that replaces is no content", "    out.Append(to);\n", "    out.Append(BUG ? TracedText(to.bytes) : to);\n")
+
+bug, drop = source("text/jinja/string_filters.cc", "jinja_test:TracedTextTest.*")
+bug("UpperLosesContent", "a content in upper case is no content", "{kConvert(text.str()), text.text().has_content()}",
+    "{kConvert(text.str()), !BUG && text.text().has_content()}")
+
+bug, drop = source("text/tokenizer/added_tokens.cc", "tokenizer_test:LiteralContentsTest.*")
+bug("ContentForges", "a control token in a content is read as one", "const bool is_literal = token.is_control &&",
+    "const bool is_literal = !BUG && token.is_control &&")
+bug("BorderIsForged", "a control token that begins before a content is read as one", "Overlaps(contents, part.Origin(position, i + 1))",
+    "Overlaps(contents, part.Origin(position, BUG ? position + 1 : i + 1))")
+bug("SignsAreWords", "an added token that is not special may be forged", "token.special || HasSign(token.content)",
+    "token.special || (!BUG && HasSign(token.content))")
+
+bug, drop = source("text/tokenizer/pipeline_tokenizer.cc", "tokenizer_test:LiteralContentsTest.*")
+bug("ModelForges", "a vocabulary's model makes a control token of a content",
+    "if (!contents.empty() && IsForged(", "if (!BUG && !contents.empty() && IsForged(")
 
 # --- Tokens to deltas.
 

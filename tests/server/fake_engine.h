@@ -71,6 +71,10 @@ class FakeEngine : public engine::Engine {
   std::string_view TokenBytes(int32_t id) const override { return tokenizer_.TokenBytes(id); }
   absl::StatusOr<std::string> ApplyChatTemplate(const engine::ChatMessages& messages,
                                                 bool add_generation_prompt) const override;
+  absl::StatusOr<engine::TokenIds> TokenizeChat(const engine::ChatMessages& messages,
+                                                bool add_generation_prompt) const override {
+    return frontend_.TokenizeChat(messages, add_generation_prompt);
+  }
   FakePrefixes& prefixes() override { return prefixes_; }
   const engine::ModelInfo& model_info() const override { return model_info_; }
   const engine::ServerInfo& server_info() const override { return server_info_; }

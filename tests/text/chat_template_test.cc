@@ -34,15 +34,16 @@ std::string LoadError(const std::string& source) {
 
 TEST(ChatTemplateTest, RendersSmolLm2) {
   const auto chat = Load(TestDataFile("smollm2.jinja"));
-  EXPECT_EQ(chat->Render({{"user", "Hi"}}, true).value(),
+  EXPECT_EQ(chat->Render({{"user", "Hi"}}, true).value().text,
             "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging "
             "Face<|im_end|>\n"
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_EQ(
-      chat->Render({{"system", "Be kind."}, {"user", "Hi"}, {"assistant", "Hello"}}, false).value(),
-      "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
-      "<|im_start|>assistant\nHello<|im_end|>\n");
-  EXPECT_EQ(chat->Render({}, true).value(), "<|im_start|>assistant\n");
+  EXPECT_EQ(chat->Render({{"system", "Be kind."}, {"user", "Hi"}, {"assistant", "Hello"}}, false)
+                .value()
+                .text,
+            "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+            "<|im_start|>assistant\nHello<|im_end|>\n");
+  EXPECT_EQ(chat->Render({}, true).value().text, "<|im_start|>assistant\n");
 }
 
 TEST(ChatTemplateTest, KnownFamiliesRenderAsInPython) {
@@ -59,7 +60,7 @@ TEST(ChatTemplateTest, KnownFamiliesRenderAsInPython) {
     const auto prompt = chat->Render(messages, golden["add_generation_prompt"].get<bool>());
     if (golden.contains("output")) {
       ASSERT_TRUE(prompt.ok()) << prompt.status();
-      EXPECT_EQ(*prompt, golden["output"].get<std::string>());
+      EXPECT_EQ(prompt->text, golden["output"].get<std::string>());
     } else {
       EXPECT_EQ(prompt.status().code(), absl::StatusCode::kInvalidArgument);
     }
@@ -69,7 +70,7 @@ TEST(ChatTemplateTest, KnownFamiliesRenderAsInPython) {
 TEST(ChatTemplateTest, RaiseExceptionIsInvalidArgumentWithItsText) {
   const auto chat = Load(
       "{% if messages|length != 1 %}{{ raise_exception('one message, please') }}{% endif %}ok");
-  EXPECT_EQ(chat->Render({{"user", "a"}}, true).value(), "ok");
+  EXPECT_EQ(chat->Render({{"user", "a"}}, true).value().text, "ok");
   const auto refused = chat->Render({}, true);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(std::string(refused.status().message()), "one message, please");
@@ -123,10 +124,10 @@ TEST(ChatTemplateTest, VariablesAreThoseOfHuggingFace) {
   const auto chat = Load(
       "{{ bos_token }}{{ eos_token }}{{ tools is none }}{{ documents is none }}{{ "
       "add_generation_prompt }}");
-  EXPECT_EQ(chat->Render({}, true).value(), "<s></s>TrueTrueTrue");
-  EXPECT_EQ(chat->Render({}, false).value(), "<s></s>TrueTrueFalse");
+  EXPECT_EQ(chat->Render({}, true).value().text, "<s></s>TrueTrueTrue");
+  EXPECT_EQ(chat->Render({}, false).value().text, "<s></s>TrueTrueFalse");
   const auto without = ChatTemplate::Create("{{ bos_token is defined }}", {});
-  EXPECT_EQ((*without)->Render({}, true).value(), "False");
+  EXPECT_EQ((*without)->Render({}, true).value().text, "False");
 }
 
 TEST(ChatTemplateTest, RenderJsonKeepsTheOrderOfKeys) {
@@ -141,7 +142,7 @@ TEST(ChatTemplateTest, SourceIsKept) { EXPECT_EQ(Load("a{{ 1 }}\n")->source(), "
 
 TEST(ChatTemplateTest, ContentIsNeverTakenForTemplate) {
   const auto chat = Load("{{ messages[0].content }}");
-  EXPECT_EQ(chat->Render({{"user", "{{ 1 + 1 }}{% break %}\n"}}, true).value(),
+  EXPECT_EQ(chat->Render({{"user", "{{ 1 + 1 }}{% break %}\n"}}, true).value().text,
             "{{ 1 + 1 }}{% break %}\n");
 }
 
@@ -151,7 +152,7 @@ TEST(ChatTemplateTest, RendersFromManyThreads) {
   std::vector<std::string> prompts(4);
   for (std::string& prompt : prompts) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 50; ++i) prompt = chat->Render({{"user", "Hi"}}, true).value();
+      for (int i = 0; i < 50; ++i) prompt = chat->Render({{"user", "Hi"}}, true).value().text;
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -118,12 +118,12 @@ std::optional<Value> PythonItem(const Value& object, const Value& index, Budget&
   if (i < 0 || i >= length) return std::nullopt;
   const auto at = static_cast<size_t>(i);
   if (object.is_sequence()) return object.items()[at];
-  const std::string& bytes = object.str();
-  if (object.text().ascii()) return Value::String(bytes.substr(at, 1), object.text().markup);
+  const std::string_view bytes = object.str();
+  if (object.text().ascii()) return Value::Part(object, bytes.substr(at, 1));
   budget.SpendBytes(static_cast<int64_t>(bytes.size()));
   size_t offset = 0;
   for (size_t n = 0; n < at; ++n) offset += CodePointSize(bytes, offset);
-  return Value::String(bytes.substr(offset, CodePointSize(bytes, offset)), object.text().markup);
+  return Value::Part(object, bytes.substr(offset, CodePointSize(bytes, offset)));
 }
 
 }  // namespace

@@ -150,13 +150,13 @@ absl::StatusOr<Value> Evaluator::EvalBinary(const BinaryExpr& binary) {
 }
 
 absl::StatusOr<Value> Evaluator::EvalConcat(const ConcatExpr& concat) {
-  std::string text;
+  TracedText text;
   for (const ExprPtr& part : concat.parts) {
     ASSIGN_OR_RETURN(const Value value, Eval(*part));
-    ASSIGN_OR_RETURN(const std::string part_text, ToText(value, budget_));
-    text += part_text;
+    ASSIGN_OR_RETURN(const TracedText part_text, ToText(value, budget_));
+    text.Append(part_text);
   }
-  if (!budget_.SpendBytes(static_cast<int64_t>(text.size()))) return budget_.status();
+  if (!budget_.SpendBytes(static_cast<int64_t>(text.bytes.size()))) return budget_.status();
   return Value::String(std::move(text));
 }
 
@@ -222,6 +222,9 @@ absl::StatusOr<CallArguments> Evaluator::EvalArguments(const Arguments& argument
       return absl::InvalidArgumentError("argument after ** must be a mapping");
     for (const auto& [key, value] : star_star.dict().entries()) {
       if (!key.is_string()) return absl::InvalidArgumentError("keywords must be strings");
+      if (key.text().has_content()) {
+        return absl::InvalidArgumentError("keywords must not come from a literal content");
+      }
       values.keyword.emplace_back(key.str(), value);
     }
     if (!budget_.Spend(static_cast<int64_t>(star_star.dict().entries().size())))

@@ -61,7 +61,7 @@ class Evaluator {
 
   // Returns the output of the template `body`. `variables` has the values of the global names of
   // the template.
-  absl::StatusOr<std::string> Run(const Body& body, const Dict& variables);
+  absl::StatusOr<TracedText> Run(const Body& body, const Dict& variables);
 
   // ---- For filters, tests, methods and functions.
   Budget& budget() { return budget_; }
@@ -114,10 +114,10 @@ class Evaluator {
   absl::StatusOr<Value> ApplyFilters(const Expr& chain, Value input);
   Value NewMacro(const MacroNode& node);
 
-  absl::Status Emit(std::string_view text);
+  absl::Status Emit(const TracedText& text);
   // Runs `body` in `scope` and returns its output.
-  absl::StatusOr<std::string> Capture(const Body& body, std::shared_ptr<Scope> scope,
-                                      Flow* left_by = nullptr);
+  absl::StatusOr<TracedText> Capture(const Body& body, std::shared_ptr<Scope> scope,
+                                     Flow* left_by = nullptr);
   absl::Status Assign(const Target& target, const Value& value);
   const Value* Find(const std::string& name) const;
   absl::Status AtLine(int line, absl::Status status);
@@ -127,7 +127,7 @@ class Evaluator {
   Budget& budget_;
   const absl::Time now_;
   std::shared_ptr<Scope> scope_ = std::make_shared<Scope>();
-  std::string* out_ = nullptr;
+  TracedText* out_ = nullptr;
   // The input of a FilterExpr whose `input` is null.
   const Value* block_input_ = nullptr;
   bool error_has_line_ = false;

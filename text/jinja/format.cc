@@ -28,12 +28,20 @@ struct Spec {
   char kind = 's';
 };
 
-std::string Pad(std::string text, const Spec& spec, bool is_number) {
+TracedText Pad(TracedText traced, const Spec& spec, bool is_number) {
+  const std::string& text = traced.bytes;
   const int64_t missing = spec.width - CountCodePoints(text);
-  if (missing <= 0) return text;
+  if (missing <= 0) return traced;
   const auto count = static_cast<size_t>(missing);
-  if (spec.left) return text + std::string(count, ' ');
-  if (!is_number || !spec.zero) return std::string(count, ' ') + text;
+  if (spec.left) {
+    traced.AppendPlain(std::string(count, ' '));
+    return traced;
+  }
+  if (!is_number || !spec.zero) {
+    TracedText padded = std::string(count, ' ');
+    padded.Append(traced);
+    return padded;
+  }
   size_t digits = !text.empty() && (text[0] == '-' || text[0] == '+' || text[0] == ' ') ? 1 : 0;
   if (text.size() > digits + 1 && text[digits] == '0' &&
       absl::ascii_isalpha(static_cast<unsigned char>(text[digits + 1]))) {
@@ -104,24 +112,25 @@ absl::StatusOr<std::string> FormatFloat(const Value& value, const Spec& spec) {
   return Signed(std::signbit(number) && !std::isnan(number), digits, spec);
 }
 
-absl::StatusOr<std::string> FormatOne(const Value& value, const Spec& spec, Budget& budget) {
-  std::string text;
+absl::StatusOr<TracedText> FormatOne(const Value& value, const Spec& spec, Budget& budget) {
+  TracedText text;
   switch (spec.kind) {
     case 's':
     case 'r': {
       ASSIGN_OR_RETURN(text, spec.kind == 's' ? ToText(value, budget) : ToRepr(value, budget));
-      if (spec.precision >= 0 && spec.precision < CountCodePoints(text)) {
-        text.resize(CodePointOffsets(text)[static_cast<size_t>(spec.precision)]);
+      if (spec.precision >= 0 && spec.precision < CountCodePoints(text.bytes)) {
+        text = text.Sub(0, CodePointOffsets(text.bytes)[static_cast<size_t>(spec.precision)]);
       }
       return Pad(std::move(text), spec, false);
     }
     case 'c':
-      if (value.is_string() && value.text().length == 1) return Pad(value.str(), spec, false);
+      if (value.is_string() && value.text().length == 1) return Pad(value.text(), spec, false);
       if (!value.is_int() || value.as_int() < 0 || value.as_int() > 0x10FFFF) {
         return absl::InvalidArgumentError("%c requires an int or one character");
       }
-      base::AppendUtf8(static_cast<char32_t>(value.as_int()), text);
-      return Pad(std::move(text), spec, false);
+      base::AppendUtf8(static_cast<char32_t>(value.as_int()), text.bytes);
+      // The number may be of a content.
+      return Pad({std::move(text.bytes), true}, spec, false);
     case 'd':
     case 'i':
     case 'u':
@@ -149,26 +158,27 @@ absl::StatusOr<std::string> FormatOne(const Value& value, const Spec& spec, Budg
 class PercentFormatter {
  public:
   PercentFormatter(const Value& format, const Value& arguments, Budget& budget)
-      : format_(format.str()),
+      : traced_(format.text()),
+        format_(format.str()),
         markup_(format.text().markup),
         arguments_(arguments),
         budget_(budget) {}
 
   absl::StatusOr<Value> Run() {
-    std::string out;
+    TracedText out;
     while (at_ < format_.size()) {
       const char c = format_[at_++];
       if (c != '%') {
-        out.push_back(c);
+        out.Append(traced_, at_ - 1, 1);
         continue;
       }
       if (at_ < format_.size() && format_[at_] == '%') {
-        out.push_back(format_[at_++]);
+        out.Append(traced_, at_++, 1);
         continue;
       }
-      ASSIGN_OR_RETURN(std::string piece, Conversion());
-      if (!budget_.SpendAppend(out.size(), piece.size())) return budget_.status();
-      out += piece;
+      ASSIGN_OR_RETURN(const TracedText piece, Conversion());
+      if (!budget_.SpendAppend(out.bytes.size(), piece.bytes.size())) return budget_.status();
+      out.Append(piece);
     }
     const bool all_used = arguments_.is_sequence(SequenceType::kTuple)
                               ? next_ == arguments_.items().size()
@@ -205,7 +215,7 @@ class PercentFormatter {
     return number;
   }
 
-  absl::StatusOr<std::string> Conversion() {
+  absl::StatusOr<TracedText> Conversion() {
     Spec spec;
     std::optional<Value> named;
     if (at_ < format_.size() && format_[at_] == '(') {
@@ -246,12 +256,13 @@ class PercentFormatter {
     } else {
       ASSIGN_OR_RETURN(value, NextArgument());
     }
-    ASSIGN_OR_RETURN(std::string text, FormatOne(value, spec, budget_));
+    ASSIGN_OR_RETURN(const TracedText text, FormatOne(value, spec, budget_));
     const bool escape = markup_ && !(value.is_string() && value.text().markup);
     return escape ? EscapeHtml(text) : text;
   }
 
-  const std::string_view format_;
+  const TracedText& traced_;
+  const std::string_view format_;  // the bytes of traced_
   const bool markup_;
   const Value& arguments_;
   Budget& budget_;
@@ -310,16 +321,16 @@ absl::StatusOr<Value> BraceFormat(Evaluator& evaluator, const Value& format,
   const std::string_view text = format.str();
   const bool markup = format.text().markup;
   if (!budget.SpendBytes(static_cast<int64_t>(text.size()))) return budget.status();
-  std::string out;
+  TracedText out;
   int64_t automatic = 0;
   for (size_t at = 0; at < text.size();) {
     const char c = text[at++];
     if (c != '{' && c != '}') {
-      out.push_back(c);
+      out.Append(format.text(), at - 1, 1);
       continue;
     }
     if (at < text.size() && text[at] == c) {
-      out.push_back(c);
+      out.Append(format.text(), at - 1, 1);
       ++at;
       continue;
     }
@@ -341,10 +352,10 @@ absl::StatusOr<Value> BraceFormat(Evaluator& evaluator, const Value& format,
       field = field.substr(0, bang);
     }
     ASSIGN_OR_RETURN(const Value value, Field(evaluator, field, arguments, &automatic));
-    ASSIGN_OR_RETURN(std::string piece, repr ? ToRepr(value, budget) : ToText(value, budget));
+    ASSIGN_OR_RETURN(TracedText piece, repr ? ToRepr(value, budget) : ToText(value, budget));
     if (markup && !(value.is_string() && value.text().markup)) piece = EscapeHtml(piece);
-    if (!budget.SpendAppend(out.size(), piece.size())) return budget.status();
-    out += piece;
+    if (!budget.SpendAppend(out.bytes.size(), piece.bytes.size())) return budget.status();
+    out.Append(piece);
   }
   return Value::String(std::move(out), markup);
 }

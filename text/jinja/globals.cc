@@ -91,8 +91,8 @@ absl::StatusOr<Value> Joiner(Evaluator& evaluator, const CallArguments& argument
 
 absl::StatusOr<Value> RaiseException(Evaluator& evaluator, const CallArguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, Bind("raise_exception", arguments, {"message"}, 1));
-  ASSIGN_OR_RETURN(std::string message, ToText(*bound[0], evaluator.budget()));
-  return evaluator.Raise(std::move(message));
+  ASSIGN_OR_RETURN(const TracedText message, ToText(*bound[0], evaluator.budget()));
+  return evaluator.Raise(message.bytes);
 }
 
 absl::StatusOr<Value> StrftimeNow(Evaluator& evaluator, const CallArguments& arguments) {
@@ -103,7 +103,7 @@ absl::StatusOr<Value> StrftimeNow(Evaluator& evaluator, const CallArguments& arg
   char text[512];
   const size_t size = std::strftime(text, sizeof(text), format.c_str(), &now);
   if (size == 0) return absl::InvalidArgumentError("strftime_now: the text is too long");
-  return Value::String(std::string(text, size));
+  return Value::String({std::string(text, size), bound[0]->text().has_content()});
 }
 
 struct Global {

@@ -144,12 +144,14 @@ absl::StatusOr<Value> FloatArithmetic(BinaryOp op, double a, double b) {
 
 absl::StatusOr<Value> AddTexts(const Value& left, const Value& right, Budget& budget) {
   const bool markup = left.text().markup || right.text().markup;
-  const auto part = [markup](const Value& value) {
-    return markup && !value.text().markup ? EscapeHtml(value.str()) : value.str();
-  };
   if (!budget.SpendBytes(static_cast<int64_t>(left.str().size() + right.str().size())))
     return budget.status();
-  return Value::String(part(left) + part(right), markup);
+  TracedText sum;
+  for (const Value* value : {&left, &right}) {
+    sum.Append(markup && !value->text().markup ? EscapeHtml(value->text())
+                                               : TracedText(value->text()));
+  }
+  return Value::String(std::move(sum), markup);
 }
 
 bool IsListOrTuple(const Value& value) {
@@ -163,9 +165,9 @@ absl::StatusOr<Value> Repeat(const Value& value, int64_t times, Budget& budget) 
     if (__builtin_mul_overflow(static_cast<int64_t>(value.str().size()), times, &bytes))
       return Overflow();
     if (!budget.SpendBytes(bytes)) return budget.status();
-    std::string out;
-    out.reserve(static_cast<size_t>(bytes));
-    for (int64_t i = 0; bytes > 0 && i < times; ++i) out += value.str();
+    TracedText out;
+    out.bytes.reserve(static_cast<size_t>(bytes));
+    for (int64_t i = 0; bytes > 0 && i < times; ++i) out.Append(value.text());
     return Value::String(std::move(out), value.text().markup);
   }
   int64_t count = 0;

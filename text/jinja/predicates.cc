@@ -71,8 +71,8 @@ template <bool (*kHolds)(std::string_view)>
 absl::StatusOr<bool> TextCase(Evaluator& evaluator, const Value& input,
                               const CallArguments& arguments) {
   RETURN_IF_ERROR(Bind("test", arguments, {}).status());
-  ASSIGN_OR_RETURN(const std::string text, ToText(input, evaluator.budget()));
-  return kHolds(text);
+  ASSIGN_OR_RETURN(const TracedText text, ToText(input, evaluator.budget()));
+  return kHolds(text.bytes);
 }
 
 // The test sameas, which is Python's `is`. Lists, tuples and dicts must be the same object. Other

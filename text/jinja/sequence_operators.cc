@@ -43,16 +43,14 @@ absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value
     return budget.status();
   if (object.is_string() && stride == 1) {
     if (last <= first) return Value::String("", object.text().markup);
-    const std::string& bytes = object.str();
+    const std::string_view bytes = object.str();
     if (object.text().ascii()) {
-      return Value::String(
-          bytes.substr(static_cast<size_t>(first), static_cast<size_t>(last - first)),
-          object.text().markup);
+      return Value::Part(
+          object, bytes.substr(static_cast<size_t>(first), static_cast<size_t>(last - first)));
     }
     const std::vector<size_t> offsets = CodePointOffsets(bytes);
     const size_t from = offsets[static_cast<size_t>(first)];
-    return Value::String(bytes.substr(from, offsets[static_cast<size_t>(last)] - from),
-                         object.text().markup);
+    return Value::Part(object, bytes.substr(from, offsets[static_cast<size_t>(last)] - from));
   }
   for (int64_t i = first; stride > 0 ? i < last : i > last;) {
     at.push_back(i);
@@ -62,10 +60,10 @@ absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value
   if (!budget.SpendValues(std::ssize(at), bytes_each)) return budget.status();
   if (object.is_string()) {
     const std::vector<size_t> offsets = CodePointOffsets(object.str());
-    std::string out;
+    TracedText out;
     for (const int64_t i : at) {
       const auto n = static_cast<size_t>(i);
-      out.append(object.str(), offsets[n], offsets[n + 1] - offsets[n]);
+      out.Append(object.text(), offsets[n], offsets[n + 1] - offsets[n]);
     }
     return Value::String(std::move(out), object.text().markup);
   }

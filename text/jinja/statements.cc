@@ -38,26 +38,27 @@ std::shared_ptr<Scope> Inside(const std::shared_ptr<Scope>& outer) {
 
 }  // namespace
 
-absl::StatusOr<std::string> Evaluator::Run(const Body& body, const Dict& variables) {
+absl::StatusOr<TracedText> Evaluator::Run(const Body& body, const Dict& variables) {
   for (const auto& [name, value] : variables.entries()) scope_->names[name.str()] = value;
   // The template runs in a scope of its own, so that the names that it sets shadow the variables.
   return Capture(body, Inside(scope_));
 }
 
-absl::Status Evaluator::Emit(std::string_view text) {
-  if (static_cast<int64_t>(out_->size() + text.size()) > budget_.limits().max_output_bytes) {
+absl::Status Evaluator::Emit(const TracedText& text) {
+  if (static_cast<int64_t>(out_->bytes.size() + text.bytes.size()) >
+      budget_.limits().max_output_bytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("the output is longer than %d bytes", budget_.limits().max_output_bytes));
   }
-  if (!budget_.SpendBytes(static_cast<int64_t>(text.size()))) return budget_.status();
-  out_->append(text);
+  if (!budget_.SpendBytes(static_cast<int64_t>(text.bytes.size()))) return budget_.status();
+  out_->Append(text);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Evaluator::Capture(const Body& body, std::shared_ptr<Scope> scope,
-                                               Flow* left_by) {
-  std::string text;
-  std::string* const outer = std::exchange(out_, &text);
+absl::StatusOr<TracedText> Evaluator::Capture(const Body& body, std::shared_ptr<Scope> scope,
+                                              Flow* left_by) {
+  TracedText text;
+  TracedText* const outer = std::exchange(out_, &text);
   const ScopeGuard guard(*this, std::move(scope));
   const absl::StatusOr<Flow> flow = Exec(body);
   out_ = outer;
@@ -137,8 +138,8 @@ absl::StatusOr<Evaluator::Flow> Evaluator::ExecNode(const Node& node) {
 
 absl::Status Evaluator::ExecOutput(const OutputNode& node) {
   ASSIGN_OR_RETURN(const Value value, Eval(*node.value));
-  if (value.is_string()) return Emit(value.str());
-  ASSIGN_OR_RETURN(const std::string text, ToText(value, budget_));
+  if (value.is_string()) return Emit(value.text());
+  ASSIGN_OR_RETURN(const TracedText text, ToText(value, budget_));
   return Emit(text);
 }
 
@@ -187,7 +188,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::ExecFor(const ForNode& node) {
 
 absl::StatusOr<Evaluator::Flow> Evaluator::ExecSetBlock(const SetBlockNode& node) {
   Flow left_by = Flow::kNext;
-  ASSIGN_OR_RETURN(std::string text, Capture(node.body, Inside(scope_), &left_by));
+  ASSIGN_OR_RETURN(TracedText text, Capture(node.body, Inside(scope_), &left_by));
   if (left_by != Flow::kNext) return left_by;  // a break in the body drops the text of the body
   Value value = Value::String(std::move(text));
   if (node.filter != nullptr) {
@@ -199,16 +200,16 @@ absl::StatusOr<Evaluator::Flow> Evaluator::ExecSetBlock(const SetBlockNode& node
 
 absl::StatusOr<Evaluator::Flow> Evaluator::ExecFilterBlock(const FilterBlockNode& node) {
   Flow left_by = Flow::kNext;
-  ASSIGN_OR_RETURN(std::string text, Capture(node.body, Inside(scope_), &left_by));
+  ASSIGN_OR_RETURN(TracedText text, Capture(node.body, Inside(scope_), &left_by));
   if (left_by != Flow::kNext) return left_by;
   ASSIGN_OR_RETURN(const Value value, ApplyFilters(*node.filter, Value::String(std::move(text))));
   if (!value.is_string()) return absl::InvalidArgumentError("a filter block must make text");
-  RETURN_IF_ERROR(Emit(value.str()));
+  RETURN_IF_ERROR(Emit(value.text()));
   return Flow::kNext;
 }
 
 absl::Status Evaluator::ExecGeneration(const GenerationNode& node) {
-  ASSIGN_OR_RETURN(const std::string text, Capture(node.body, Inside(scope_)));
+  ASSIGN_OR_RETURN(const TracedText text, Capture(node.body, Inside(scope_)));
   return Emit(text);
 }
 
@@ -219,7 +220,7 @@ absl::Status Evaluator::ExecCallBlock(const CallBlockNode& node) {
   arguments.keyword.emplace_back("caller", NewMacro(node.caller));
   ASSIGN_OR_RETURN(const Value value, Call(function, std::move(arguments)));
   if (!value.is_string()) return absl::InvalidArgumentError("a call block must make text");
-  return Emit(value.str());
+  return Emit(value.text());
 }
 
 absl::StatusOr<Evaluator::Flow> Evaluator::ExecWith(const WithNode& node) {
@@ -289,7 +290,7 @@ absl::StatusOr<Value> Evaluator::CallMacro(const MacroObject& macro, CallArgumen
     return absl::InvalidArgumentError(absl::StrFormat(
         "macro '%s' takes not more than %d argument(s)", node.name, node.parameters.size()));
   }
-  ASSIGN_OR_RETURN(std::string text, Capture(node.body, scope));
+  ASSIGN_OR_RETURN(TracedText text, Capture(node.body, scope));
   return Value::String(std::move(text));
 }
 

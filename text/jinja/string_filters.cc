@@ -25,7 +25,7 @@ absl::StatusOr<Value> SoftText(Evaluator& evaluator, const Value& input) {
     }
     return input;
   }
-  ASSIGN_OR_RETURN(std::string text, ToText(input, evaluator.budget()));
+  ASSIGN_OR_RETURN(TracedText text, ToText(input, evaluator.budget()));
   return Value::String(std::move(text));
 }
 
@@ -34,7 +34,7 @@ absl::StatusOr<Value> Converted(Evaluator& evaluator, const Value& input,
                                 const CallArguments& arguments) {
   RETURN_IF_ERROR(Bind("filter", arguments, {}).status());
   ASSIGN_OR_RETURN(const Value text, SoftText(evaluator, input));
-  return Value::String(kConvert(text.str()), text.text().markup);
+  return Value::String({kConvert(text.str()), text.text().has_content()}, text.text().markup);
 }
 
 // Follows Jinja2's rule: a word begins after a hyphen, white space or an opening bracket.
@@ -59,11 +59,10 @@ absl::StatusOr<Value> Trim(Evaluator& evaluator, const Value& input,
   ASSIGN_OR_RETURN(const auto bound, Bind("trim", arguments, {"chars"}));
   ASSIGN_OR_RETURN(const Value text, SoftText(evaluator, input));
   if (!bound[0] || bound[0]->is_none()) {
-    return Value::String(std::string(StripLeft(StripRight(text.str()))), text.text().markup);
+    return Value::Part(text, StripLeft(StripRight(text.str())));
   }
   ASSIGN_OR_RETURN(const std::string chars, StringArgument("trim", bound[0], ""));
-  return Value::String(std::string(StripLeft(StripRight(text.str(), chars), chars)),
-                       text.text().markup);
+  return Value::Part(text, StripLeft(StripRight(text.str(), chars), chars));
 }
 
 absl::StatusOr<Value> String(Evaluator& evaluator, const Value& input,
@@ -75,7 +74,7 @@ absl::StatusOr<Value> String(Evaluator& evaluator, const Value& input,
 absl::StatusOr<Value> Safe(Evaluator& evaluator, const Value& input,
                            const CallArguments& arguments) {
   RETURN_IF_ERROR(Bind("safe", arguments, {}).status());
-  ASSIGN_OR_RETURN(std::string text, ToText(input, evaluator.budget()));
+  ASSIGN_OR_RETURN(TracedText text, ToText(input, evaluator.budget()));
   return Value::String(std::move(text), true);
 }
 
@@ -83,14 +82,14 @@ absl::StatusOr<Value> Escape(Evaluator& evaluator, const Value& input,
                              const CallArguments& arguments) {
   RETURN_IF_ERROR(Bind("escape", arguments, {}).status());
   if (input.is_string() && input.text().markup) return input;
-  ASSIGN_OR_RETURN(const std::string text, ToText(input, evaluator.budget()));
+  ASSIGN_OR_RETURN(const TracedText text, ToText(input, evaluator.budget()));
   return Value::String(EscapeHtml(text), true);
 }
 
 absl::StatusOr<Value> ForceEscape(Evaluator& evaluator, const Value& input,
                                   const CallArguments& arguments) {
   RETURN_IF_ERROR(Bind("forceescape", arguments, {}).status());
-  ASSIGN_OR_RETURN(const std::string text, ToText(input, evaluator.budget()));
+  ASSIGN_OR_RETURN(const TracedText text, ToText(input, evaluator.budget()));
   return Value::String(EscapeHtml(text), true);
 }
 
@@ -98,15 +97,15 @@ absl::StatusOr<Value> Replace(Evaluator& evaluator, const Value& input,
                               const CallArguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, Bind("replace", arguments, {"old", "new", "count"}, 2));
   Budget& budget = evaluator.budget();
-  ASSIGN_OR_RETURN(const std::string text, ToText(input, budget));
-  ASSIGN_OR_RETURN(const std::string from, ToText(*bound[0], budget));
-  ASSIGN_OR_RETURN(const std::string to, ToText(*bound[1], budget));
+  ASSIGN_OR_RETURN(const TracedText text, ToText(input, budget));
+  ASSIGN_OR_RETURN(const TracedText from, ToText(*bound[0], budget));
+  ASSIGN_OR_RETURN(const TracedText to, ToText(*bound[1], budget));
   int64_t count = -1;
   if (bound[2] && !bound[2]->is_none()) {
     ASSIGN_OR_RETURN(count, IntArgument("replace", bound[2], -1));
   }
-  RETURN_IF_ERROR(PayForReplace(text, from, to, budget));
-  return Value::String(ReplaceAll(text, from, to, count));
+  RETURN_IF_ERROR(PayForReplace(text.bytes, from.bytes, to.bytes, budget));
+  return Value::String(ReplaceAll(text, from.bytes, to, count));
 }
 
 absl::StatusOr<Value> Join(Evaluator& evaluator, const Value& input,
@@ -114,18 +113,20 @@ absl::StatusOr<Value> Join(Evaluator& evaluator, const Value& input,
   ASSIGN_OR_RETURN(const auto bound, Bind("join", arguments, {"d", "attribute"}));
   Budget& budget = evaluator.budget();
   ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(input, budget));
-  ASSIGN_OR_RETURN(const std::string separator,
+  ASSIGN_OR_RETURN(const TracedText separator,
                    ToText(bound[0].value_or(Value::String("")), budget));
-  std::string out;
+  TracedText out;
   for (size_t i = 0; i < items.size(); ++i) {
     Value item = items[i];
     if (bound[1] && !bound[1]->is_none()) {
       ASSIGN_OR_RETURN(item, LookUpPath(evaluator, item, *bound[1]));
     }
-    ASSIGN_OR_RETURN(const std::string text, ToText(item, budget));
-    if (!budget.SpendAppend(out.size(), separator.size() + text.size())) return budget.status();
-    if (i > 0) out += separator;
-    out += text;
+    ASSIGN_OR_RETURN(const TracedText text, ToText(item, budget));
+    if (!budget.SpendAppend(out.bytes.size(), separator.bytes.size() + text.bytes.size())) {
+      return budget.status();
+    }
+    if (i > 0) out.Append(separator);
+    out.Append(text);
   }
   return Value::String(std::move(out));
 }
@@ -136,29 +137,31 @@ absl::StatusOr<Value> Indent(Evaluator& evaluator, const Value& input,
   if (!input.is_string())
     return absl::InvalidArgumentError(
         absl::StrFormat("indent: want a string, got %s", input.TypeName()));
-  std::string indention;
+  TracedText indention;
   if (bound[0] && bound[0]->is_string()) {
-    indention = bound[0]->str();
+    indention = bound[0]->text();
     if (input.text().markup && !bound[0]->text().markup) indention = EscapeHtml(indention);
   } else {
     ASSIGN_OR_RETURN(const int64_t width, IntArgument("indent", bound[0], 4));
     if (!evaluator.budget().SpendBytes(std::max<int64_t>(width, 0)))
       return evaluator.budget().status();
-    indention.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+    indention.bytes.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
   }
   const bool first = bound[1] && bound[1]->Truthy();
   const bool blank = bound[2] && bound[2]->Truthy();
   // The added newline makes an empty last line count, as in Jinja2.
-  const std::string text = input.str() + "\n";
-  std::string out;
-  const std::vector<std::string_view> lines = SplitLines(text);
+  TracedText text = input.text();
+  text.AppendPlain("\n");
+  TracedText out;
+  const std::vector<std::string_view> lines = SplitLines(text.bytes);
   for (size_t i = 0; i < lines.size(); ++i) {
-    if (!evaluator.budget().SpendAppend(out.size(), indention.size() + lines[i].size() + 1)) {
+    if (!evaluator.budget().SpendAppend(out.bytes.size(),
+                                        indention.bytes.size() + lines[i].size() + 1)) {
       return evaluator.budget().status();
     }
-    if (i > 0) out += "\n";
-    if (i == 0 ? first : blank || !lines[i].empty()) out += indention;
-    out += lines[i];
+    if (i > 0) out.AppendPlain("\n");
+    if (i == 0 ? first : blank || !lines[i].empty()) out.Append(indention);
+    out.Append(text, static_cast<size_t>(lines[i].data() - text.bytes.data()), lines[i].size());
   }
   return Value::String(std::move(out), input.text().markup);
 }
@@ -208,10 +211,11 @@ absl::StatusOr<Value> Truncate(Evaluator& evaluator, const Value& input,
     return evaluator.budget().status();
   }
   if (leeway > input.text().length || input.text().length <= length + leeway) return input;
-  std::string text = input.str().substr(
-      0, CodePointOffsets(input.str())[static_cast<size_t>(length - end_length)]);
-  if (!(bound[1] && bound[1]->Truthy())) text = text.substr(0, text.rfind(' '));
-  return Value::String(text + end, input.text().markup);
+  TracedText text =
+      input.text().Sub(0, CodePointOffsets(input.str())[static_cast<size_t>(length - end_length)]);
+  if (!(bound[1] && bound[1]->Truthy())) text = text.Sub(0, text.bytes.rfind(' '));
+  text.Append(bound[2] ? TracedText(bound[2]->text()) : TracedText(end));
+  return Value::String(std::move(text), input.text().markup);
 }
 
 absl::StatusOr<Value> WordCount(Evaluator& evaluator, const Value& input,
@@ -259,21 +263,24 @@ absl::StatusOr<Value> UrlEncode(Evaluator& evaluator, const Value& input,
   } else if (input.is_sequence()) {
     ASSIGN_OR_RETURN(pairs, Iterate(input, budget));
   } else {
-    ASSIGN_OR_RETURN(const std::string text, ToText(input, budget));
-    if (!budget.SpendBytes(3 * static_cast<int64_t>(text.size()))) return budget.status();
-    return Value::String(QuoteUrl(text, false));
+    ASSIGN_OR_RETURN(const TracedText text, ToText(input, budget));
+    if (!budget.SpendBytes(3 * static_cast<int64_t>(text.bytes.size()))) return budget.status();
+    return Value::String({QuoteUrl(text.bytes, false), text.has_content()});
   }
   std::string out;
+  bool has_content = false;
   for (const Value& pair : pairs) {
     ASSIGN_OR_RETURN(const std::vector<Value> parts, Iterate(pair, budget));
     if (parts.size() != 2) return absl::InvalidArgumentError("urlencode: want pairs");
-    ASSIGN_OR_RETURN(const std::string key, ToText(parts[0], budget));
-    ASSIGN_OR_RETURN(const std::string value, ToText(parts[1], budget));
-    if (!budget.SpendAppend(out.size(), 3 * (key.size() + value.size()) + 2))
+    ASSIGN_OR_RETURN(const TracedText key, ToText(parts[0], budget));
+    ASSIGN_OR_RETURN(const TracedText value, ToText(parts[1], budget));
+    if (!budget.SpendAppend(out.size(), 3 * (key.bytes.size() + value.bytes.size()) + 2))
       return budget.status();
-    absl::StrAppend(&out, out.empty() ? "" : "&", QuoteUrl(key, true), "=", QuoteUrl(value, true));
+    absl::StrAppend(&out, out.empty() ? "" : "&", QuoteUrl(key.bytes, true), "=",
+                    QuoteUrl(value.bytes, true));
+    has_content = has_content || key.has_content() || value.has_content();
   }
-  return Value::String(std::move(out));
+  return Value::String({std::move(out), has_content});
 }
 
 // Hugging Face's tojson, which is json.dumps without HTML escaping.
@@ -285,22 +292,25 @@ absl::StatusOr<Value> ToJsonFilter(Evaluator& evaluator, const Value& input,
   style.ensure_ascii = bound[0] && bound[0]->Truthy();
   style.sort_keys = bound[3] && bound[3]->Truthy();
   if (bound[1] && !bound[1]->is_none()) {
-    style.item_separator.assign(1, ',');  // because g++ 12 warns of = "," without cause
+    style.item_separator = ",";
     if (bound[1]->is_string()) {
-      style.indent = bound[1]->str();
+      style.indent = bound[1]->text();
     } else {
       ASSIGN_OR_RETURN(const int64_t width, IntArgument("tojson", bound[1], 0));
       if (width > 1000) return absl::InvalidArgumentError("tojson: the indent is too large");
-      style.indent = std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+      style.indent = TracedText(std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' '));
     }
   }
   if (bound[2] && !bound[2]->is_none()) {
     ASSIGN_OR_RETURN(const std::vector<Value> separators, Iterate(*bound[2], evaluator.budget()));
     if (separators.size() != 2) return absl::InvalidArgumentError("tojson: want two separators");
-    ASSIGN_OR_RETURN(style.item_separator, StringArgument("tojson", separators[0], ""));
-    ASSIGN_OR_RETURN(style.key_separator, StringArgument("tojson", separators[1], ""));
+    for (const Value& separator : separators) {
+      RETURN_IF_ERROR(StringArgument("tojson", separator, "").status());
+    }
+    style.item_separator = separators[0].text();
+    style.key_separator = separators[1].text();
   }
-  ASSIGN_OR_RETURN(std::string text, ToJson(input, style, evaluator.budget()));
+  ASSIGN_OR_RETURN(TracedText text, ToJson(input, style, evaluator.budget()));
   return Value::String(std::move(text));
 }
 
@@ -324,7 +334,7 @@ absl::StatusOr<Value> FromJsonFilter(Evaluator& evaluator, const Value& input,
   const auto json = nlohmann::ordered_json::parse(input.str(), watch, /*allow_exceptions=*/false);
   if (too_deep || json.is_discarded())
     return absl::InvalidArgumentError("from_json: the text is not JSON");
-  return FromJson(json, evaluator.budget());
+  return FromJson(json, evaluator.budget(), {}, input.text().has_content());
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ absl::Status Pay(Evaluator& evaluator, const Value& self) {
   return evaluator.budget().status();
 }
 
-Value Like(const Value& self, std::string text) {
+Value Like(const Value& self, TracedText text) {
   return Value::String(std::move(text), self.text().markup);
 }
 
@@ -32,7 +32,7 @@ absl::StatusOr<Value> Converted(Evaluator& evaluator, const Value& self,
                                 const CallArguments& arguments) {
   RETURN_IF_ERROR(Bind("a str method", arguments, {}).status());
   RETURN_IF_ERROR(Pay(evaluator, self));
-  return Like(self, kConvert(self.str()));
+  return Like(self, {kConvert(self.str()), self.text().has_content()});
 }
 
 std::string SwapCase(std::string_view text) {
@@ -76,7 +76,7 @@ absl::StatusOr<Value> Strip(Evaluator& evaluator, const Value& self,
     if (kLeft) text = StripLeft(text, chars);
     if (kRight) text = StripRight(text, chars);
   }
-  return Like(self, std::string(text));
+  return Value::Part(self, text);
 }
 
 // Splits at white space; at most `max` times, unless `max` is negative.
@@ -131,7 +131,7 @@ absl::StatusOr<Value> ToList(Evaluator& evaluator, const Value& self,
   }
   std::vector<Value> items;
   items.reserve(parts.size());
-  for (const std::string_view part : parts) items.push_back(Like(self, std::string(part)));
+  for (const std::string_view part : parts) items.push_back(Value::Part(self, part));
   return Value::List(std::move(items), type);
 }
 
@@ -176,7 +176,8 @@ absl::StatusOr<Value> Partition(Evaluator& evaluator, const Value& self,
                              : std::vector<std::string_view>{text, "", ""},
                   SequenceType::kTuple);
   }
-  return ToList(evaluator, self, {text.substr(0, at), by, text.substr(at + by.size())},
+  return ToList(evaluator, self,
+                {text.substr(0, at), text.substr(at, by.size()), text.substr(at + by.size())},
                 SequenceType::kTuple);
 }
 
@@ -253,32 +254,33 @@ absl::StatusOr<Value> Replace(Evaluator& evaluator, const Value& self,
                               const CallArguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, Bind("replace", arguments, {"", "", ""}, 2));
   ASSIGN_OR_RETURN(const std::string from, StringArgument("replace", bound[0], ""));
-  ASSIGN_OR_RETURN(std::string to, StringArgument("replace", bound[1], ""));
+  RETURN_IF_ERROR(StringArgument("replace", bound[1], "").status());
   ASSIGN_OR_RETURN(const int64_t count, IntArgument("replace", bound[2], -1));
+  TracedText to = bound[1]->text();
   if (self.text().markup && !bound[1]->text().markup) to = EscapeHtml(to);
   RETURN_IF_ERROR(Pay(evaluator, self));
-  RETURN_IF_ERROR(PayForReplace(self.str(), from, to, evaluator.budget()));
-  return Like(self, ReplaceAll(self.str(), from, to, count));
+  RETURN_IF_ERROR(PayForReplace(self.str(), from, to.bytes, evaluator.budget()));
+  return Like(self, ReplaceAll(self.text(), from, to, count));
 }
 
 absl::StatusOr<Value> Join(Evaluator& evaluator, const Value& self,
                            const CallArguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, Bind("join", arguments, {""}, 1));
   ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(*bound[0], evaluator.budget()));
-  std::string out;
+  TracedText out;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].is_string()) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "sequence item %d: expected str instance, %s found", i, items[i].TypeName()));
     }
     // Escaping turns one byte into at most six bytes.
-    if (!evaluator.budget().SpendAppend(out.size(),
+    if (!evaluator.budget().SpendAppend(out.bytes.size(),
                                         self.str().size() + 6 * items[i].str().size())) {
       return evaluator.budget().status();
     }
-    if (i > 0) out += self.str();
-    out +=
-        self.text().markup && !items[i].text().markup ? EscapeHtml(items[i].str()) : items[i].str();
+    if (i > 0) out.Append(self.text());
+    const bool escape = self.text().markup && !items[i].text().markup;
+    out.Append(escape ? EscapeHtml(items[i].text()) : TracedText(items[i].text()));
   }
   return Like(self, std::move(out));
 }
@@ -302,10 +304,11 @@ absl::StatusOr<Value> Justify(Evaluator& evaluator, const Value& self,
   const int64_t left = kAlign == Align::kLeft    ? 0
                        : kAlign == Align::kRight ? pad
                                                  : pad / 2 + (pad & width & 1);
-  std::string out;
-  for (int64_t i = 0; i < left; ++i) out += fill;
-  out += self.str();
-  for (int64_t i = left; i < pad; ++i) out += fill;
+  const TracedText filler = bound[1] ? TracedText(bound[1]->text()) : TracedText(fill);
+  TracedText out;
+  for (int64_t i = 0; i < left; ++i) out.Append(filler);
+  out.Append(self.text());
+  for (int64_t i = left; i < pad; ++i) out.Append(filler);
   return Like(self, std::move(out));
 }
 
@@ -317,8 +320,10 @@ absl::StatusOr<Value> ZFill(Evaluator& evaluator, const Value& self,
   if (pad <= 0) return self;
   if (!evaluator.budget().SpendBytes(pad)) return evaluator.budget().status();
   const size_t sign = self.str().starts_with("-") || self.str().starts_with("+") ? 1 : 0;
-  return Like(self, self.str().substr(0, sign) + std::string(static_cast<size_t>(pad), '0') +
-                        self.str().substr(sign));
+  TracedText out = self.text().Sub(0, sign);
+  out.AppendPlain(std::string(static_cast<size_t>(pad), '0'));
+  out.Append(self.text(), sign);
+  return Like(self, std::move(out));
 }
 
 template <bool kAtEnd>
@@ -330,7 +335,7 @@ absl::StatusOr<Value> RemoveAffix(Evaluator& evaluator, const Value& self,
   std::string_view text = self.str();
   if (kAtEnd && text.ends_with(affix)) text.remove_suffix(affix.size());
   if (!kAtEnd && text.starts_with(affix)) text.remove_prefix(affix.size());
-  return Like(self, std::string(text));
+  return Value::Part(self, text);
 }
 
 absl::StatusOr<Value> Format(Evaluator& evaluator, const Value& self,

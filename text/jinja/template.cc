@@ -17,8 +17,15 @@ absl::StatusOr<Template> Template::Create(std::string_view source) {
 
 absl::StatusOr<std::string> Template::Render(const nlohmann::ordered_json& context, absl::Time now,
                                              const Limits& limits) const {
+  ASSIGN_OR_RETURN(TracedText text, RenderTraced(context, {}, now, limits));
+  return std::move(text.bytes);
+}
+
+absl::StatusOr<TracedText> Template::RenderTraced(const nlohmann::ordered_json& context,
+                                                  const ContentStrings& contents, absl::Time now,
+                                                  const Limits& limits) const {
   Budget budget(limits);
-  ASSIGN_OR_RETURN(const Value variables, FromJson(context, budget));
+  ASSIGN_OR_RETURN(const Value variables, FromJson(context, budget, contents));
   if (!variables.is_dict())
     return absl::InvalidArgumentError("a template's variables are a JSON object");
   return Evaluator(budget, now).Run(body_, variables.dict());

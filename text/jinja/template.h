@@ -17,6 +17,8 @@
 
 #include "text/jinja/ast.h"
 #include "text/jinja/budget.h"
+#include "text/jinja/traced_text.h"
+#include "text/jinja/value.h"
 
 namespace quire::jinja {
 
@@ -33,6 +35,11 @@ class Template {
   // InvalidArgument.
   absl::StatusOr<std::string> Render(const nlohmann::ordered_json& context, absl::Time now,
                                      const Limits& limits = {}) const;
+  // Renders the template, and marks the bytes that come from `contents`, which are strings of
+  // `context`.
+  absl::StatusOr<TracedText> RenderTraced(const nlohmann::ordered_json& context,
+                                          const ContentStrings& contents, absl::Time now,
+                                          const Limits& limits = {}) const;
 
  private:
   explicit Template(Body body) : body_(std::move(body)) {}

@@ -223,44 +223,49 @@ std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) 
   return lines;
 }
 
-std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to,
-                       int64_t count) {
-  std::string out;
+TracedText ReplaceAll(const TracedText& text, std::string_view from, const TracedText& to,
+                      int64_t count) {
+  const std::string_view bytes = text.bytes;
+  TracedText out;
   size_t at = 0;
   for (int64_t done = 0; count < 0 || done < count; ++done) {
-    const size_t found = from.empty() && done > 0 ? (at < text.size() ? at + CodePointSize(text, at)
-                                                                      : std::string_view::npos)
-                                                  : text.find(from, at);
+    const size_t found =
+        from.empty() && done > 0
+            ? (at < bytes.size() ? at + CodePointSize(bytes, at) : std::string_view::npos)
+            : bytes.find(from, at);
     if (found == std::string_view::npos) break;
-    out.append(text.substr(at, found - at));
-    out.append(to);
+    out.Append(text, at, found - at);
+    out.Append(to);
     at = found + from.size();
   }
-  out.append(text.substr(at));
+  out.Append(text, at);
   return out;
 }
 
-std::string EscapeHtml(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
+TracedText EscapeHtml(const TracedText& text) {
+  TracedText out;
+  const auto escape = [&](size_t at, std::string entity) {
+    out.Append({std::move(entity), text.Sub(at, 1).has_content()});
+  };
+  for (size_t at = 0; at < text.bytes.size(); ++at) {
+    switch (text.bytes[at]) {
       case '&':
-        out += "&amp;";
+        escape(at, "&amp;");
         break;
       case '<':
-        out += "&lt;";
+        escape(at, "&lt;");
         break;
       case '>':
-        out += "&gt;";
+        escape(at, "&gt;");
         break;
       case '"':
-        out += "&#34;";
+        escape(at, "&#34;");
         break;
       case '\'':
-        out += "&#39;";
+        escape(at, "&#39;");
         break;
       default:
-        out.push_back(c);
+        out.Append(text, at, 1);
     }
   }
   return out;

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/jinja/traced_text.h"
+
 namespace quire::jinja {
 
 // Returns the number of bytes of the code point at `at`; 1 for a byte that does not begin valid
@@ -39,9 +41,9 @@ bool IsLower(std::string_view text);
 // str.splitlines()
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends = false);
 // Replaces `from` by `to`; at most `count` times, unless `count` is negative.
-std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to,
-                       int64_t count);
-std::string EscapeHtml(std::string_view text);
+TracedText ReplaceAll(const TracedText& text, std::string_view from, const TracedText& to,
+                      int64_t count);
+TracedText EscapeHtml(const TracedText& text);
 
 // FloatRepr and StringRepr return Python's repr() of a float and of a str.
 std::string FloatRepr(double value);

@@ -12,15 +12,26 @@
 
 namespace quire::jinja {
 
-Text::Text(std::string given, bool is_markup)
-    : bytes(std::move(given)), length(CountCodePoints(bytes)), markup(is_markup) {
-  ValueMemory::Add(static_cast<int64_t>(sizeof(Text) + bytes.capacity()));
+Text::Text(TracedText given, bool is_markup)
+    : TracedText(std::move(given)), length(CountCodePoints(bytes)), markup(is_markup) {
+  ValueMemory::Add(num_bytes());
 }
 
-Text::~Text() { ValueMemory::Add(-static_cast<int64_t>(sizeof(Text) + bytes.capacity())); }
+Text::~Text() { ValueMemory::Add(-num_bytes()); }
 
-Value Value::String(std::string bytes, bool markup) {
-  return Value(Data(std::make_shared<const Text>(std::move(bytes), markup)));
+int64_t Text::num_bytes() const {
+  return static_cast<int64_t>(sizeof(Text) + bytes.capacity() + marks.capacity());
+}
+
+Value Value::String(TracedText text, bool markup) {
+  return Value(Data(std::make_shared<const Text>(std::move(text), markup)));
+}
+
+Value Value::Part(const Value& whole, std::string_view part) {
+  const Text& text = whole.text();
+  if (part.empty()) return String("", text.markup);
+  const auto begin = static_cast<size_t>(part.data() - text.bytes.data());
+  return String(text.Sub(begin, part.size()), text.markup);
 }
 
 Value Value::MakeUndefined(std::string why) {
@@ -160,11 +171,11 @@ const Value* Dict::Find(std::string_view key) const {
   return it == index_.end() ? nullptr : &entries_[it->second.index].second;
 }
 
-void Dict::SetText(std::string_view key, Value value) {
+void Dict::SetText(TracedText key, Value value) {
   depth_ = std::max(depth_, value.depth() + 1);
-  const auto [it, inserted] = index_.try_emplace(TextKey(key), entries_.size());
+  const auto [it, inserted] = index_.try_emplace(TextKey(key.bytes), entries_.size());
   if (inserted) {
-    entries_.emplace_back(Value::String(std::string(key)), std::move(value));
+    entries_.emplace_back(Value::String(std::move(key)), std::move(value));
   } else {
     entries_[it->second.index].second = std::move(value);
   }
@@ -189,7 +200,7 @@ absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Budget& budget) {
     if (budget.SpendValues(2 * value.text().length, kTextValueBytes / 2)) {
       for (size_t at = 0; at < bytes.size();) {
         const size_t size = CodePointSize(bytes, at);
-        items.push_back(Value::String(std::string(bytes.substr(at, size)), value.text().markup));
+        items.push_back(Value::Part(value, bytes.substr(at, size)));
         at += size;
       }
     }
@@ -217,7 +228,8 @@ std::optional<int64_t> Length(const Value& value) {
   return std::nullopt;
 }
 
-absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, Budget& budget, int32_t depth) {
+absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, Budget& budget,
+                               const ContentStrings& contents, bool is_content, int32_t depth) {
   if (!budget.Spend(1) || !budget.CheckValueDepth(depth)) return budget.status();
   switch (json.type()) {
     case nlohmann::json::value_t::boolean:
@@ -234,13 +246,13 @@ absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, Budget& budge
     case nlohmann::json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
       if (!budget.SpendBytes(static_cast<int64_t>(text.size()))) return budget.status();
-      return Value::String(text);
+      return Value::String({text, is_content || contents.contains(&text)});
     }
     case nlohmann::json::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
       for (const auto& item : json) {
-        ASSIGN_OR_RETURN(Value value, FromJson(item, budget, depth + 1));
+        ASSIGN_OR_RETURN(Value value, FromJson(item, budget, contents, is_content, depth + 1));
         items.push_back(std::move(value));
       }
       return Value::List(std::move(items));
@@ -248,8 +260,8 @@ absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, Budget& budge
     case nlohmann::json::value_t::object: {
       Dict dict;
       for (const auto& [key, item] : json.items()) {
-        ASSIGN_OR_RETURN(Value value, FromJson(item, budget, depth + 1));
-        dict.SetText(key, std::move(value));
+        ASSIGN_OR_RETURN(Value value, FromJson(item, budget, contents, is_content, depth + 1));
+        dict.SetText({key, is_content}, std::move(value));
       }
       return Value::MakeDict(std::move(dict));
     }

@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json_fwd.hpp"
 
 #include "text/jinja/budget.h"
+#include "text/jinja/traced_text.h"
 
 namespace quire::jinja {
 
@@ -24,13 +26,13 @@ class Value;
 
 // Immutable UTF-8 text. Lengths and indexes are in code points. A byte that is not part of valid
 // UTF-8 counts as one code point.
-struct Text {
-  Text(std::string given, bool is_markup);
+struct Text : TracedText {
+  Text(TracedText given, bool is_markup);
   ~Text();
   Text(const Text&) = delete;
   Text& operator=(const Text&) = delete;
+  int64_t num_bytes() const;  // of memory
 
-  const std::string bytes;
   const int64_t length;  // in code points
   const bool markup;     // made by |safe or |escape; text that is appended to it is escaped
 
@@ -81,7 +83,7 @@ class Dict {
   // Returns null when `key` is absent or cannot be hashed.
   const Value* Find(const Value& key, Budget& budget) const;
   const Value* Find(std::string_view key) const;
-  void SetText(std::string_view key, Value value);
+  void SetText(TracedText key, Value value);
 
   const std::vector<std::pair<Value, Value>>& entries() const { return entries_; }
   int32_t depth() const { return depth_; }
@@ -123,7 +125,9 @@ class Value {
   static Value Bool(bool b) { return Value(Data(b)); }
   static Value Int(int64_t i) { return Value(Data(i)); }
   static Value Float(double d) { return Value(Data(d)); }
-  static Value String(std::string bytes, bool markup = false);
+  static Value String(TracedText text, bool markup = false);
+  // Returns the text `part`, which is a view of the text of `whole`.
+  static Value Part(const Value& whole, std::string_view part);
   static Value MakeUndefined(std::string why);
   static Value List(std::vector<Value> items, SequenceType type = SequenceType::kList);
   static Value Tuple(std::vector<Value> items) {
@@ -217,9 +221,14 @@ absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Budget& budget);
 // Returns len(value), or nothing when the value has no length.
 std::optional<int64_t> Length(const Value& value);
 
-// Converts JSON to a Value. Returns InvalidArgument when a number does not fit, or when the nesting
+// Strings of JSON whose bytes are content, by their addresses.
+using ContentStrings = absl::flat_hash_set<const std::string*>;
+
+// Converts JSON to a Value. The strings of `contents` are content; with `is_content`, all strings
+// and keys are. Returns InvalidArgument when a number does not fit, or when the nesting
 // exceeds the limit of `budget`.
 absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, Budget& budget,
+                               const ContentStrings& contents, bool is_content = false,
                                int32_t depth = 0);
 
 }  // namespace quire::jinja

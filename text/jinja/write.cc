@@ -24,12 +24,12 @@ class ReprWriter {
     budget_.Leave();
     return status;
   }
-  std::string Take() { return std::move(out_); }
+  TracedText Take() { return std::move(out_); }
 
  private:
-  absl::Status Append(std::string_view text) {
-    if (!budget_.SpendAppend(out_.size(), text.size())) return budget_.status();
-    out_.append(text);
+  absl::Status Append(const TracedText& text) {
+    if (!budget_.SpendAppend(out_.bytes.size(), text.bytes.size())) return budget_.status();
+    out_.Append(text);
     return absl::OkStatus();
   }
 
@@ -65,7 +65,8 @@ class ReprWriter {
     if (value.is_float()) return Append(FloatRepr(value.as_float()));
     if (value.is_string()) {
       const std::string repr = StringRepr(value.str());
-      return Append(value.text().markup ? absl::StrCat("Markup(", repr, ")") : repr);
+      return Append({value.text().markup ? absl::StrCat("Markup(", repr, ")") : repr,
+                     value.text().has_content()});
     }
     if (value.is_dict()) return WriteDict(value.dict());
     if (value.is_namespace()) {
@@ -104,7 +105,7 @@ class ReprWriter {
   }
 
   Budget& budget_;
-  std::string out_;
+  TracedText out_;
 };
 
 class JsonWriter {
@@ -117,7 +118,7 @@ class JsonWriter {
     if (value.is_bool()) return Append(value.as_bool() ? "true" : "false");
     if (value.is_int()) return Append(absl::StrCat(value.as_int()));
     if (value.is_float()) return Append(Number(value.as_float()));
-    if (value.is_string()) return Append(Quote(value.str()));
+    if (value.is_string()) return Append(Quote(value.text()));
     if (value.is_sequence(SequenceType::kList) || value.is_sequence(SequenceType::kTuple)) {
       return WriteList(value.items(), level);
     }
@@ -125,12 +126,12 @@ class JsonWriter {
     return absl::InvalidArgumentError(
         absl::StrFormat("Object of type %s is not JSON serializable", value.TypeName()));
   }
-  std::string Take() { return std::move(out_); }
+  TracedText Take() { return std::move(out_); }
 
  private:
-  absl::Status Append(std::string_view text) {
-    if (!budget_.SpendAppend(out_.size(), text.size())) return budget_.status();
-    out_.append(text);
+  absl::Status Append(const TracedText& text) {
+    if (!budget_.SpendAppend(out_.bytes.size(), text.bytes.size())) return budget_.status();
+    out_.Append(text);
     return absl::OkStatus();
   }
 
@@ -164,7 +165,7 @@ class JsonWriter {
       if (!first) RETURN_IF_ERROR(Append(style_.item_separator));
       first = false;
       RETURN_IF_ERROR(NewLine(level + 1));
-      ASSIGN_OR_RETURN(std::string name, KeyText(key));
+      ASSIGN_OR_RETURN(const TracedText name, KeyText(key));
       RETURN_IF_ERROR(Append(Quote(name)));
       RETURN_IF_ERROR(Append(style_.key_separator));
       const Value* value = dict.Find(key, budget_);
@@ -175,12 +176,12 @@ class JsonWriter {
     return Append("}");
   }
 
-  static absl::StatusOr<std::string> KeyText(const Value& key) {
-    if (key.is_string()) return key.str();
-    if (key.is_bool()) return std::string(key.as_bool() ? "true" : "false");
-    if (key.is_none()) return std::string("null");
-    if (key.is_int()) return absl::StrCat(key.as_int());
-    if (key.is_float()) return Number(key.as_float());
+  static absl::StatusOr<TracedText> KeyText(const Value& key) {
+    if (key.is_string()) return TracedText(key.text());
+    if (key.is_bool()) return TracedText(key.as_bool() ? "true" : "false");
+    if (key.is_none()) return TracedText("null");
+    if (key.is_int()) return TracedText(absl::StrCat(key.as_int()));
+    if (key.is_float()) return TracedText(Number(key.as_float()));
     return absl::InvalidArgumentError(
         absl::StrFormat("keys must be str, int, float, bool or None, not %s", key.TypeName()));
   }
@@ -191,7 +192,8 @@ class JsonWriter {
     return FloatRepr(value);
   }
 
-  std::string Quote(std::string_view text) const {
+  TracedText Quote(const TracedText& traced) const {
+    const std::string_view text = traced.bytes;
     std::string out = "\"";
     for (size_t at = 0; at < text.size();) {
       const size_t size = CodePointSize(text, at);
@@ -213,35 +215,35 @@ class JsonWriter {
       at += size;
     }
     out += '"';
-    return out;
+    return {std::move(out), traced.has_content()};
   }
 
   const JsonStyle& style_;
   Budget& budget_;
-  std::string out_;
+  TracedText out_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::string> ToRepr(const Value& value, Budget& budget) {
+absl::StatusOr<TracedText> ToRepr(const Value& value, Budget& budget) {
   ReprWriter writer(budget);
   RETURN_IF_ERROR(writer.Write(value));
   return writer.Take();
 }
 
-absl::StatusOr<std::string> ToText(const Value& value, Budget& budget) {
+absl::StatusOr<TracedText> ToText(const Value& value, Budget& budget) {
   if (value.is_string()) {
     if (!budget.SpendBytes(static_cast<int64_t>(value.str().size()))) return budget.status();
-    return value.str();
+    return TracedText(value.text());
   }
-  if (value.is_undefined()) return std::string();
+  if (value.is_undefined()) return TracedText();
   if (value.is_sequence(SequenceType::kRange)) {
     return absl::InvalidArgumentError("a range cannot be printed");
   }
   return ToRepr(value, budget);
 }
 
-absl::StatusOr<std::string> ToJson(const Value& value, const JsonStyle& style, Budget& budget) {
+absl::StatusOr<TracedText> ToJson(const Value& value, const JsonStyle& style, Budget& budget) {
   JsonWriter writer(style, budget);
   RETURN_IF_ERROR(writer.Write(value, 0));
   return writer.Take();

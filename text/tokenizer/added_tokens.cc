@@ -29,6 +29,18 @@ bool IsWordCharacter(std::string_view text, size_t position) {
   return word->Find(character, 0).value().has_value();  // one class of one character costs nothing
 }
 
+// True if the text has a character that is neither of a word nor white space. SentencePiece writes
+// a space as U+2581.
+bool HasSign(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const base::Utf8Char c = base::DecodeUtf8(text, at);
+    const bool is_space = base::IsWhiteSpace(c.code_point) || c.code_point == 0x2581;
+    if (!is_space && !IsWordCharacter(text, at)) return true;
+    at += c.length;
+  }
+  return false;
+}
+
 bool StandsAlone(std::string_view text, size_t begin, size_t end) {
   if (begin > 0 && IsWordCharacter(text, PreviousCharacter(text, begin))) return false;
   return end == text.size() || !IsWordCharacter(text, end);
@@ -64,27 +76,35 @@ void AddedTokens::Add(AddedToken token) {
   if (nodes_[static_cast<size_t>(node)].token >= 0) return;
   nodes_[static_cast<size_t>(node)].token = static_cast<int32_t>(tokens_.size());
   is_first_byte_[static_cast<uint8_t>(token.content[0])] = true;
+  token.is_control = token.special || HasSign(token.content);
   tokens_.push_back(std::move(token));
 }
 
-const AddedToken* AddedTokens::LongestAt(std::string_view text, size_t position) const {
+const AddedToken* AddedTokens::LongestAt(const TextPart& part, size_t position,
+                                         std::span<const ByteRange> contents) const {
+  const std::string_view text = part.text;
   const AddedToken* longest = nullptr;
   int32_t node = 0;
   for (size_t i = position; i < text.size(); ++i) {
     node = Child(node, static_cast<uint8_t>(text[i]));
     if (node < 0) break;
-    const int32_t token = nodes_[static_cast<size_t>(node)].token;
-    if (token >= 0) longest = &tokens_[static_cast<size_t>(token)];
+    const int32_t index = nodes_[static_cast<size_t>(node)].token;
+    if (index < 0) continue;
+    const AddedToken& token = tokens_[static_cast<size_t>(index)];
+    const bool is_literal = token.is_control && Overlaps(contents, part.Origin(position, i + 1));
+    if (!is_literal) longest = &token;
   }
   return longest;
 }
 
-void AddedTokens::Split(std::string_view text, bool parse_special, std::vector<Part>& parts) const {
+void AddedTokens::Split(const TextPart& part, bool parse_special,
+                        std::span<const ByteRange> contents, std::vector<Part>& parts) const {
+  const std::string_view text = part.text;
   parts.clear();
   size_t covered = 0;
   for (size_t i = 0; !empty() && i < text.size();) {
     const AddedToken* token =
-        is_first_byte_[static_cast<uint8_t>(text[i])] ? LongestAt(text, i) : nullptr;
+        is_first_byte_[static_cast<uint8_t>(text[i])] ? LongestAt(part, i, contents) : nullptr;
     if (token == nullptr) {
       ++i;
       continue;

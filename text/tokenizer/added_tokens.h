@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "text/tokenizer/aligned_text.h"
 
 namespace quire::text {
 
@@ -21,6 +24,8 @@ struct AddedToken {
   bool single_word = false;  // found only if no letter or digit is next to it
   bool strip_left = false;   // the token includes white space before it
   bool strip_right = false;
+  // Set by AddedTokens: a content must not be read as this token (EncodeOptions::contents).
+  bool is_control = false;
 };
 
 // Finds added tokens in a text, from left to right. If several tokens begin at the same place, the
@@ -43,8 +48,11 @@ class AddedTokens {
     size_t end = 0;
     int32_t id = -1;  // -1: plain text between tokens
   };
-  // Splits `text` into `parts`, which cover the text in order and are never empty.
-  void Split(std::string_view text, bool parse_special, std::vector<Part>& parts) const;
+  // Splits `text` into `parts`, which cover the text in order and are never empty. Finds no control
+  // token that has a byte of `contents`, which are ranges of the input (EncodeOptions::contents).
+  void Split(const TextPart& text, bool parse_special, std::span<const ByteRange> contents,
+             std::vector<Part>& parts) const;
+  const std::vector<AddedToken>& tokens() const { return tokens_; }
 
  private:
   struct Node {
@@ -53,7 +61,8 @@ class AddedTokens {
   };
   int32_t Child(int32_t node, uint8_t byte) const;
   // Returns the longest token at `position`; null when there is none.
-  const AddedToken* LongestAt(std::string_view text, size_t position) const;
+  const AddedToken* LongestAt(const TextPart& text, size_t position,
+                              std::span<const ByteRange> contents) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_;                // a trie; [0] is the root

@@ -3,7 +3,9 @@
 // A text that normalization may have rewritten. Each byte of the text has an origin: the range of
 // input bytes that it comes from.
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +17,12 @@ struct ByteRange {
   uint32_t begin = 0;
   uint32_t end = 0;
 };
+
+// Returns true if one of `ranges`, which are ascending and disjoint, has a byte of `range`.
+inline bool Overlaps(std::span<const ByteRange> ranges, ByteRange range) {
+  const auto next = std::ranges::upper_bound(ranges, range.begin, {}, &ByteRange::end);
+  return next != ranges.end() && next->begin < range.end;
+}
 
 // A view of a text and the origins of its bytes. From one byte of the text to the next, neither
 // `begin` nor `end` of the origin decreases.

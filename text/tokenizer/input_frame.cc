@@ -1,6 +1,7 @@
 #include "text/tokenizer/input_frame.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace quire::text {
 namespace {
@@ -30,8 +31,9 @@ void InputFrame::Put(InputKind kind, int64_t num_bytes, std::vector<EncodedToken
   }
 }
 
-std::string InputFrame::BeginChat(std::string rendered) const {
-  if (begins_chats && !rendered.starts_with(prefix_text)) rendered.insert(0, prefix_text);
+std::string InputFrame::BeginChat(std::string rendered, size_t own_bytes) const {
+  const std::string_view own = std::string_view(rendered).substr(0, own_bytes);
+  if (begins_chats && !own.starts_with(prefix_text)) rendered.insert(0, prefix_text);
   return rendered;
 }
 

@@ -2,6 +2,7 @@
 
 // The tokens that a model wants around its input. No other code adds any.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -31,8 +32,8 @@ struct InputFrame {
   // Adds to `tokens`, which are those of an input of `num_bytes`.
   void Put(InputKind kind, int64_t num_bytes, std::vector<EncodedToken>& tokens) const;
   // Returns the text of a conversation, `rendered`, with the prefix that kChat would put before it
-  // written out.
-  std::string BeginChat(std::string rendered) const;
+  // written out. The first `own_bytes` are the template's own, before any literal content.
+  std::string BeginChat(std::string rendered, size_t own_bytes = std::string::npos) const;
   // Returns how many of the tokens that `ids` begins with are prefixes, of which an earlier version
   // may have put none or two.
   int64_t NumLeading(std::span<const int32_t> ids) const;

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
@@ -40,6 +42,18 @@ int64_t MaxTokenBytes(const TokenizerParts& parts) {
   return static_cast<int64_t>(longest) * parts.normalizer.max_shrink();
 }
 
+// Returns by id which tokens are control tokens.
+std::vector<bool> ControlIds(const TokenizerParts& parts) {
+  std::vector<bool> ids(parts.vocabulary.size());
+  for (size_t id = 0; id < ids.size(); ++id) ids[id] = parts.vocabulary[id].special;
+  for (const AddedTokens* added : {&parts.added_tokens, &parts.normalized_added_tokens}) {
+    for (const AddedToken& token : added->tokens()) {
+      if (token.is_control && token.id >= 0 && token.id < std::ssize(ids)) ids[token.id] = true;
+    }
+  }
+  return ids;
+}
+
 EncodedToken MakeToken(int32_t id, ByteRange range) {
   return {.id = id, .begin = range.begin, .end = range.end};
 }
@@ -59,6 +73,7 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts)
         ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
         return std::move(parts);
       }()),
+      is_control_(ControlIds(parts_)),
       max_token_bytes_(MaxTokenBytes(parts_)) {}
 
 absl::StatusOr<std::vector<EncodedToken>> PipelineTokenizer::Encode(
@@ -69,37 +84,70 @@ absl::StatusOr<std::vector<EncodedToken>> PipelineTokenizer::Encode(
   const TextPart whole = clean ? clean->Part() : TextPart{.text = text};
   std::vector<AddedTokens::Part> token_parts;
   Scratch scratch;
-  parts_.added_tokens.Split(whole.text, options.parse_special_tokens, token_parts);
+  parts_.added_tokens.Split(whole, options.parse_special_tokens, options.contents, token_parts);
   for (const AddedTokens::Part& part : token_parts) {
     if (part.id >= 0) {
       out.push_back(MakeToken(part.id, whole.Origin(part.begin, part.end)));
     } else {
-      RETURN_IF_ERROR(EncodeBetweenTokens(whole.Sub(part.begin, part.end),
-                                          options.parse_special_tokens, scratch, out));
+      RETURN_IF_ERROR(EncodeBetweenTokens(whole.Sub(part.begin, part.end), options, scratch, out));
     }
   }
   parts_.frame.Put(options.kind, std::ssize(text), out);
   return out;
 }
 
-absl::Status PipelineTokenizer::EncodeBetweenTokens(const TextPart& part, bool parse_special,
-                                                    Scratch& scratch,
+absl::Status PipelineTokenizer::EncodeBetweenTokens(const TextPart& part,
+                                                    const EncodeOptions& options, Scratch& scratch,
                                                     std::vector<EncodedToken>& out) const {
   ASSIGN_OR_RETURN(const std::optional<AlignedText> normal, parts_.normalizer.Apply(part));
   const TextPart whole = normal ? normal->Part() : part;
-  if (parts_.normalized_added_tokens.empty()) return EncodeWords(whole, scratch, out);
-  parts_.normalized_added_tokens.Split(whole.text, parse_special, scratch.normalized_parts);
+  if (parts_.normalized_added_tokens.empty()) {
+    return EncodeWords(whole, options.contents, scratch, out);
+  }
+  parts_.normalized_added_tokens.Split(whole, options.parse_special_tokens, options.contents,
+                                       scratch.normalized_parts);
   for (const AddedTokens::Part& token : scratch.normalized_parts) {
     if (token.id >= 0) {
       out.push_back(MakeToken(token.id, whole.Origin(token.begin, token.end)));
     } else {
-      RETURN_IF_ERROR(EncodeWords(whole.Sub(token.begin, token.end), scratch, out));
+      RETURN_IF_ERROR(
+          EncodeWords(whole.Sub(token.begin, token.end), options.contents, scratch, out));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status PipelineTokenizer::EncodeWords(const TextPart& part, Scratch& scratch,
+bool PipelineTokenizer::IsForged(int32_t id, std::string_view text) const {
+  return is_control_[static_cast<size_t>(id)] && Piece(id) == text;
+}
+
+absl::Status PipelineTokenizer::EncodeApart(const TextPart& text,
+                                            std::span<const ByteRange> contents,
+                                            std::vector<EncodedToken>& out) const {
+  const size_t first = base::DecodeUtf8(text.text, 0).length;
+  if (first == text.text.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "literal_contents: want contents without the character \"", std::string(text.text),
+        "\", which is a control token of this model that no other token can write"));
+  }
+  for (const TextPart& part : {text.Sub(0, first), text.Sub(first, text.text.size())}) {
+    std::vector<WordToken> tokens;
+    parts_.model->EncodeWord(part.text, tokens);
+    for (const WordToken& token : tokens) {
+      const TextPart covered = part.Sub(token.begin, token.end);
+      const ByteRange origin = part.Origin(token.begin, token.end);
+      if (IsForged(token.id, covered.text) && Overlaps(contents, origin)) {
+        RETURN_IF_ERROR(EncodeApart(covered, contents, out));
+      } else {
+        out.push_back(MakeToken(token.id, origin));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PipelineTokenizer::EncodeWords(const TextPart& part,
+                                            std::span<const ByteRange> contents, Scratch& scratch,
                                             std::vector<EncodedToken>& out) const {
   RETURN_IF_ERROR(parts_.pre_tokenizer.Split(part, scratch.split));
   for (const TextPart& word : scratch.split.words) {
@@ -107,7 +155,13 @@ absl::Status PipelineTokenizer::EncodeWords(const TextPart& part, Scratch& scrat
     scratch.tokens.clear();
     parts_.model->EncodeWord(word.text, scratch.tokens);
     for (const WordToken& token : scratch.tokens) {
-      out.push_back(MakeToken(token.id, word.Origin(token.begin, token.end)));
+      const ByteRange origin = word.Origin(token.begin, token.end);
+      const TextPart covered = word.Sub(token.begin, token.end);
+      if (!contents.empty() && IsForged(token.id, covered.text) && Overlaps(contents, origin)) {
+        RETURN_IF_ERROR(EncodeApart(covered, contents, out));
+      } else {
+        out.push_back(MakeToken(token.id, origin));
+      }
     }
   }
   return absl::OkStatus();

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,13 +59,20 @@ class PipelineTokenizer final : public Tokenizer {
 
  private:
   struct Scratch;
-  absl::Status EncodeBetweenTokens(const TextPart& part, bool parse_special, Scratch& scratch,
-                                   std::vector<EncodedToken>& out) const;
-  absl::Status EncodeWords(const TextPart& part, Scratch& scratch,
+  absl::Status EncodeBetweenTokens(const TextPart& part, const EncodeOptions& options,
+                                   Scratch& scratch, std::vector<EncodedToken>& out) const;
+  absl::Status EncodeWords(const TextPart& part, std::span<const ByteRange> contents,
+                           Scratch& scratch, std::vector<EncodedToken>& out) const;
+  // Appends the tokens of `text`, which the model has made a control token though it has bytes of
+  // `contents`: those of its first character, and those of the rest.
+  absl::Status EncodeApart(const TextPart& text, std::span<const ByteRange> contents,
                            std::vector<EncodedToken>& out) const;
+  // Returns true if a content spells the control token `id`, which the model found in it.
+  bool IsForged(int32_t id, std::string_view text) const;
   const VocabularyEntry* Entry(int32_t id) const;  // null: out of range
 
   const TokenizerParts parts_;
+  const std::vector<bool> is_control_;  // by id
   const int64_t max_token_bytes_;
 };
 

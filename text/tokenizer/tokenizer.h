@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "text/tokenizer/aligned_text.h"
 #include "text/tokenizer/input_frame.h"
 
 namespace quire::text {
@@ -18,6 +19,10 @@ namespace quire::text {
 struct EncodeOptions {
   InputKind kind = InputKind::kPrompt;  // decides which tokens are put around those of the text
   bool parse_special_tokens = true;     // true: "<|im_end|>" becomes that token; false: plain text
+  // Bytes of the text, as ascending and disjoint ranges, in which no control token is read: a token
+  // that covers one of them is no control token. Control tokens are the special tokens, and those
+  // added tokens that have a character other than letters, digits and white space.
+  std::vector<ByteRange> contents = {};
 };
 
 // Immutable after creation; thread-safe. Encode replaces each maximal subpart of invalid UTF-8 by

@@ -167,7 +167,7 @@ TEST(FrontendFrameTest, AChatBeginsWithTheFilesBosOnceAndNoPromptEndsWithEos) {
     ASSERT_TRUE(frontend.Prepare(request).ok());
     EXPECT_THAT(request.prompt_ids, ElementsAre(2, 0, 1));
     EXPECT_EQ(request.prompt_text, "<s>ab");
-    EXPECT_EQ(*frontend.ApplyChatTemplate({{"user", "ab"}}, /*add_generation_prompt=*/true),
+    EXPECT_EQ(frontend.ApplyChatTemplate({{"user", "ab"}}, /*add_generation_prompt=*/true)->text,
               "<s>ab");
     const auto prefix = frontend.EncodePrefix(ChatMessages{{"user", "ab"}});
     ASSERT_TRUE(prefix.ok()) << prefix.status();
@@ -332,7 +332,7 @@ TEST_F(FrontendTest, ATemplateMayRefuseAConversation) {
       "{% endif %}{{ m.content }}{% endfor %}",
       {});
   const Frontend frontend(tokenizer_, chat.get(), kLimits);
-  EXPECT_EQ(frontend.ApplyChatTemplate({{"user", "x"}}, true).value(), "x");
+  EXPECT_EQ(frontend.ApplyChatTemplate({{"user", "x"}}, true).value().text, "x");
   Request request;
   request.params.prompt = ChatMessages{{"user", "x"}, {"tool", "y"}};
   EXPECT_EQ(frontend.Prepare(request), absl::InvalidArgumentError("chat.messages: no tool"));

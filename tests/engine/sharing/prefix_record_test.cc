@@ -34,6 +34,15 @@ TEST(RequestDigestTest, DiffersInEveryField) {
       [](PrefixParams& other) {
         other.content = ChatMessages{{"userx", ""}};
       },
+      [](PrefixParams& other) {
+        other.content = ChatMessages{{"user", "x", true}};
+      },
+      [](PrefixParams& other) {
+        other.content = ChatMessages{{"user", "x", true}, {"user", "x", false}};
+      },
+      [](PrefixParams& other) {
+        other.content = ChatMessages{{"user", "x", true}, {"user", "x", true}};
+      },
       [](PrefixParams& other) { other.display_name = "d"; },
       [](PrefixParams& other) { other.expiration = absl::Hours(1) + absl::Nanoseconds(1); },
       [](PrefixParams& other) { other.expiration = absl::UnixEpoch() + absl::Hours(1); },

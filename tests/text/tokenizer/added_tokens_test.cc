@@ -24,7 +24,7 @@ AddedToken Plain(std::string content, int32_t id) {
 std::vector<std::string> Split(const AddedTokens& tokens, std::string_view text,
                                bool parse_special = true) {
   std::vector<AddedTokens::Part> parts;
-  tokens.Split(text, parse_special, parts);
+  tokens.Split({.text = text}, parse_special, {}, parts);
   std::vector<std::string> out;
   for (const AddedTokens::Part& part : parts) {
     std::string words(text.substr(part.begin, part.end - part.begin));

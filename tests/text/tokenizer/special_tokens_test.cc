@@ -54,8 +54,8 @@ TEST(SpecialTokensTest, OfADirectoryAreThoseOfTransformers) {
     ASSERT_TRUE(chat.ok()) << chat.status();
     const auto rendered = (*chat)->Render({{"user", "a"}}, /*add_generation_prompt=*/false);
     ASSERT_TRUE(rendered.ok()) << rendered.status();
-    EXPECT_EQ((*tokenizer)->frame().BeginChat(*rendered), row["chat"]);
-    EXPECT_EQ(IdsOf(Encoded(**tokenizer, *rendered, {.kind = InputKind::kChat})),
+    EXPECT_EQ((*tokenizer)->frame().BeginChat(rendered->text), row["chat"]);
+    EXPECT_EQ(IdsOf(Encoded(**tokenizer, rendered->text, {.kind = InputKind::kChat})),
               row["chat_ids"].get<IdList>());
 
     // A prompt is what transformers makes of the text, without what it puts behind.
@@ -136,6 +136,8 @@ TEST(SpecialTokensTest, OfAGgufFileAreThoseOfLlamaCpp) {
       const InputFrame& frame = (*tokenizer)->frame();
       EXPECT_EQ(frame.BeginChat("ab"), has_bos ? "<s>ab" : "ab");
       EXPECT_EQ(frame.BeginChat("<s>ab"), "<s>ab");
+      // A literal content that looks like the prefix is none.
+      EXPECT_EQ(frame.BeginChat("<s>ab", 0), has_bos ? "<s><s>ab" : "<s>ab");
       EXPECT_EQ(ids(frame.BeginChat("ab"), InputKind::kChat), with_bos({0, 1}));
     }
   }
