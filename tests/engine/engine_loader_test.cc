@@ -71,7 +71,7 @@ TEST(EngineLoaderTest, AChatTemplateThatCannotBeReadRefusesConversationsAlone) {
     EngineConfig config = ConfigOf(directory.path(), "f16");
     const auto engine = Engine::Create(config);
     ASSERT_TRUE(engine.ok()) << engine.status();
-    EXPECT_TRUE((*engine)->Tokenize("a text", true, true).ok());
+    EXPECT_TRUE((*engine)->Tokenize("a text", text::InputKind::kPrompt, true).ok());
     const absl::Status status = (*engine)->ApplyChatTemplate({{"user", "hi"}}, true).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(status.message()),
