@@ -210,8 +210,8 @@ class OutputTest(harness.TestCase):
         for place in (0, 1, len(sample.token_ids) - 1):
             context = ids + list(sample.token_ids[:place])
             scored = []
-            for first in range(0, len(vocabulary), 32):
-                every = [pb.Continuation(token_ids=pb.TokenIds(ids=[id])) for id in vocabulary[first:first + 32]]
+            for first in range(0, len(vocabulary), 8):
+                every = [pb.Continuation(token_ids=pb.TokenIds(ids=[id])) for id in vocabulary[first:first + 8]]
                 request = pb.ScoreRequest(token_ids=pb.TokenIds(ids=context), continuations=every, logprob_text=True)
                 response = self.client.inference.Score(request, timeout=harness.DEADLINE)
                 scored += [score.tokens[0] for score in response.scores]

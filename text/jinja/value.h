@@ -90,6 +90,7 @@ class Dict {
 
  private:
   struct Place {
+    explicit Place(size_t place) : index(place) {}
     size_t index;  // in entries_
     [[no_unique_address]] Counted<96> counted = {};
   };
