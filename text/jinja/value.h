@@ -42,6 +42,9 @@ struct Text : TracedText {
 // The value of a missing name or member. It prints as nothing; most other uses fail.
 struct Undefined {
   struct Reason {
+    // clang 14 initialises no aggregate in make_shared.
+    explicit Reason(std::string why) : text(std::move(why)) {}
+
     std::string text;
     [[no_unique_address]] Counted<128> counted = {};
   };

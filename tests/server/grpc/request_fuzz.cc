@@ -31,6 +31,7 @@
 #include "quire/v1/inference_service.pb.h"
 #include "server/grpc/proto_conversion.h"
 #include "server/grpc/rpc_status.h"
+#include "tests/server/fake_engine.h"
 #include "tests/testing/fake_tokenizer.h"
 
 namespace quire {
@@ -179,7 +180,7 @@ class RequestPath {
       const engine::TokenVerdict verdict =
           CheckTokenStops(request, tokenizer_.end_ids(), drawn->id, position + 1);
       const engine::TokenDelta delta = output.Push(k, *std::move(drawn), verdict).delta;
-      CheckReadable(server::ToProto(delta));
+      CheckReadable(server::ToProto(delta, engine_));
       text += delta.text;
       if (delta.finish_reason != engine::FinishReason::kNone) {
         const engine::OutputOptions& options = request.params.output;
@@ -189,7 +190,8 @@ class RequestPath {
       }
       QUIRE_CHECK(position + 1 < request.max_tokens) << "goes on behind max_tokens";
     }
-    CheckReadable(server::ToProto(output.Cut(k, engine::FinishReason::kAbort).delta));
+    CheckReadable(
+        server::ToProto(output.Cut(k, engine::FinishReason::kAbort).delta, engine_));
   }
 
   // Returns the logits of a model that repeats the prompt with a high probability.
@@ -203,6 +205,7 @@ class RequestPath {
     return logits_;
   }
 
+  const testing::FakeEngine engine_;  // has the bytes of tokens
   const testing::FakeTokenizer tokenizer_{{"Hello", " time", "\xE2\x82", "\xAC", "STO"}};
   const std::unique_ptr<text::ChatTemplate> template_ = *text::ChatTemplate::Create(kTemplate, {});
   const engine::Frontend frontend_{tokenizer_, template_.get(), kLimits};

@@ -132,8 +132,8 @@ constexpr const char* kStatements[] = {
     "{{ E }}",
     "{% set x %}Z{{ E }}{% endset %}{{ x }}{{ x[1:] }}",
     "{% macro m(a, b='Z') %}Z{{ a }}{{ b }}{% endmacro %}{{ m(E) }}{{ m('Z', b=E) }}",
-    "{% macro m() %}Z{{ caller() }}{{ kwargs.k }}{% endmacro %}{% call m(k=c) %}{{ E }}{% endcall "
-    "%}",
+    ("{% macro m() %}Z{{ caller() }}{{ kwargs.k }}{% endmacro %}"
+     "{% call m(k=c) %}{{ E }}{% endcall %}"),
     "{% for ch in E %}{{ ch }}{{ loop.nextitem }}Z{% endfor %}",
     "{% filter trim %} Z{{ E }}{% endfilter %}",
     "{% set ns = namespace(t=E) %}{% set ns.t = ns.t ~ 'Z' %}{{ ns.t }}",
