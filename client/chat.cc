@@ -1,12 +1,15 @@
 // quire chat: a conversation on the terminal, or one question.
 
 #include <iostream>
+#include <optional>
+#include <string>
 #include <unistd.h>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
+#include "base/status_macros.h"
 #include "client/command.h"
 #include "client/generation_output.h"
 #include "client/request_flags.h"
@@ -26,6 +29,7 @@ struct ChatFlags {
 constexpr char kCommands[] =
     "/system TEXT  set the system message, and begin a new conversation\n"
     "/reset        begin a new conversation\n"
+    "/again        ask the last question again, after an error\n"
     "/exit         leave; Ctrl-D does too. Ctrl-C ends an answer.\n";
 
 void AddMessage(v1::ChatMessages* chat, const char* role, const std::string& content) {
@@ -39,7 +43,8 @@ void AddMessage(v1::ChatMessages* chat, const char* role, const std::string& con
 constexpr int64_t kSessionSeconds = 3600;
 
 // One conversation. It is a session of the server, so each turn sends the new messages only, and
-// the answers are never tokenized. Without a session, each turn sends all messages.
+// the answers are never tokenized. After each turn, what the session has is asked for, so that
+// another server can go on with it. Without a session, each turn sends all messages.
 class Conversation {
  public:
   // `wants_session` is false if only one question is asked.
@@ -51,8 +56,7 @@ class Conversation {
         request_(std::move(request)),
         // A session has one sample a turn, all its tokens, and the caller's own tenant.
         wants_session_(wants_session && request_.sampling().n() <= 1 &&
-                       request_.cache().window_tokens() == 0 && !request_.sched().has_tenant()),
-        salt_(request_.cache().salt()) {
+                       request_.cache().window_tokens() == 0 && !request_.sched().has_tenant()) {
     Begin(given.system);
   }
   ~Conversation() { CloseSession(); }
@@ -76,8 +80,8 @@ class Conversation {
                                .num_samples = request_.sampling().n()});
     interrupt_.SetHandler([this] { connection_.CancelAll(); });
     absl::Status status = Send(printer);
-    // The session may have expired, or the server may be a new one.
-    if (absl::IsNotFound(status) && !request_.session_name().empty()) {
+    // The session may have expired, or the server may be a new one, and what it had is not known.
+    if (absl::IsNotFound(status) && session_.has_value() && printer.text().empty()) {
       CloseSession();
       status = Send(printer);
     }
@@ -90,60 +94,107 @@ class Conversation {
     printer.Finish();
     AddMessage(&messages_, "assistant", printer.text());
     // A cancelled turn leaves the session as it was: the next turn sends its messages again.
-    if (status.ok()) num_in_session_ = messages_.messages_size();
+    if (status.ok()) {
+      has_answer_ = true;
+      num_in_session_ = messages_.messages_size();
+      Remember();
+    }
     return absl::OkStatus();
   }
   bool interrupted() const { return interrupted_; }
 
  private:
   absl::Status Send(GenerationPrinter& printer) {
-    OpenSession();
-    request_.mutable_chat()->Clear();
-    const int first = request_.session_name().empty() ? 0 : num_in_session_;
+    if (wants_session_ && !session_.has_value()) {
+      // A conversation goes on without a session if the server has none to give.
+      if (absl::StatusOr<v1::Session> session = CreateSession({}); session.ok()) {
+        session_ = *std::move(session);
+        is_known_ = true;
+      }
+    }
+    v1::GenerateRequest turn = request_;
+    ResumeOptions options = {.tries = given_.resume_tries, .begins_again = has_answer_};
+    if (session_.has_value()) {
+      // These are the session's.
+      turn.clear_prefix_name();
+      turn.mutable_cache()->clear_salt();
+      turn.set_session_name(session_->name());
+      turn.set_session_etag(session_->etag());
+      if (is_known_) options.reopen = [this] { return Reopen(); };
+    }
+    const int first = session_.has_value() ? num_in_session_ : 0;
     for (int i = first; i < messages_.messages_size(); ++i) {
-      *request_.mutable_chat()->add_messages() = messages_.messages(i);
+      *turn.mutable_chat()->add_messages() = messages_.messages(i);
     }
     return StreamResuming(
-        connection_, request_, given_.resume_tries,
+        connection_, turn, options,
         [&](const v1::GenerateStreamResponse& message) { printer.Take(message); });
   }
 
-  // Does nothing if there is a session. A conversation goes on without one if the server has none
-  // to give.
-  void OpenSession() {
-    if (!wants_session_ || !request_.session_name().empty()) return;
+  // Makes a session with the content of an earlier one, or as a conversation begins.
+  absl::StatusOr<v1::Session> CreateSession(const v1::Session& earlier) {
     v1::CreateSessionRequest create;
     create.set_display_name("quire chat");
     create.mutable_ttl()->set_seconds(kSessionSeconds);
-    if (!salt_.empty()) create.set_salt(salt_);
+    if (request_.has_model()) create.set_model(request_.model());
+    if (request_.has_prefix_name()) create.set_prefix_name(request_.prefix_name());
+    if (request_.cache().has_salt()) create.set_salt(request_.cache().salt());
+    if (earlier.has_content()) *create.mutable_content() = earlier.content();
     v1::Session session;
-    if (connection_.CreateSession(create, &session).ok()) {
-      request_.set_session_name(session.name());
-      request_.mutable_cache()->clear_salt();
-    } else if (!salt_.empty()) {
-      request_.mutable_cache()->set_salt(salt_);
+    RETURN_IF_ERROR(connection_.CreateSession(create, &session));
+    return session;
+  }
+
+  // Returns a session as the present one was before the turn that runs. This ends the present one.
+  absl::StatusOr<v1::Session> Reopen() {
+    ASSIGN_OR_RETURN(v1::Session session, CreateSession(*session_));
+    EndSession(session_->name());
+    session_->set_name(session.name());
+    session_->set_etag(session.etag());
+    return session;
+  }
+
+  // Asks what the session has after a turn.
+  void Remember() {
+    if (!session_.has_value()) return;
+    v1::GetSessionRequest get;
+    get.set_name(session_->name());
+    get.set_content(true);
+    v1::Session session;
+    is_known_ = connection_.GetSession(get, &session).ok();
+    if (is_known_) {
+      *session_ = std::move(session);
+    } else {
+      // Not every content may be read. The turns go on without a condition.
+      session_->clear_etag();
     }
+  }
+
+  void EndSession(const std::string& name) {
+    v1::CloseSessionRequest close;
+    close.set_name(name);
+    // If this fails, the session ends by itself.
+    connection_.CloseSession(close).IgnoreError();
   }
 
   void CloseSession() {
     num_in_session_ = 0;
-    if (request_.session_name().empty()) return;
-    v1::CloseSessionRequest close;
-    close.set_name(request_.session_name());
-    request_.clear_session_name();
-    // If this fails, the session ends by itself.
-    connection_.CloseSession(close).IgnoreError();
+    if (!session_.has_value()) return;
+    EndSession(session_->name());
+    session_.reset();
   }
 
   Connection& connection_;
   Interrupt& interrupt_;
   const ChatFlags& given_;
-  v1::GenerateRequest request_;  // names the session, if there is one
+  const v1::GenerateRequest request_;  // as the user gave it, without messages
   const bool wants_session_;
-  const std::string salt_;  // is the session's, if there is one: its turns do not name it
   std::string system_;
   v1::ChatMessages messages_;
-  int num_in_session_ = 0;  // the first messages that the session has
+  std::optional<v1::Session> session_;  // as it was after the last turn
+  bool is_known_ = false;               // all that session_ has, so that it can be made again
+  int num_in_session_ = 0;              // the first messages that the session has
+  bool has_answer_ = false;             // the server was there before
   bool interrupted_ = false;
 };
 
@@ -152,12 +203,14 @@ int Converse(Conversation& conversation) {
   const bool interactive = isatty(STDIN_FILENO) != 0;
   if (interactive) std::cerr << kCommands;
   std::string line;
+  std::string question;  // the last one
   while (true) {
     if (interactive) std::cerr << "\n> ";
     if (!std::getline(std::cin, line)) return kExitOk;
     absl::StripAsciiWhitespace(&line);
     if (line.empty()) continue;
     if (line == "/exit") return kExitOk;
+    if (line == "/again") line = question;
     if (line == "/reset") {
       conversation.Reset();
     } else if (line.starts_with("/system")) {
@@ -166,9 +219,12 @@ int Converse(Conversation& conversation) {
       conversation.Begin(system);
     } else if (line.starts_with("/")) {
       std::cerr << "unknown command " << line << "\n" << kCommands;
-    } else if (const absl::Status status = conversation.Ask(line); !status.ok()) {
-      const int exit = Fail(status);
-      if (!interactive) return exit;
+    } else {
+      question = line;
+      if (const absl::Status status = conversation.Ask(question); !status.ok()) {
+        const int exit = Fail(status);
+        if (!interactive) return exit;
+      }
     }
   }
 }

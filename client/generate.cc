@@ -58,7 +58,7 @@ absl::Status Run(Connection& connection, const GenerateFlags& given,
     Print(lead);
     printer.Take(response);
   } else {
-    RETURN_IF_ERROR(StreamResuming(connection, request, given.resume_tries,
+    RETURN_IF_ERROR(StreamResuming(connection, request, {.tries = given.resume_tries},
                                    [&](const v1::GenerateStreamResponse& message) {
                                      Print(std::exchange(lead, ""));
                                      printer.Take(message);

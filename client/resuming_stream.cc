@@ -22,9 +22,11 @@ bool IsLostConnection(const absl::Status& status) {
 }
 
 // Returns true if a try to resume that brought no message may be repeated. The server may be full
-// just after its restart, and it may not have noticed yet that the stream before broke.
+// just after its restart, and it may not have noticed yet that the stream before broke, so that a
+// session is still in its turn.
 bool MayComeLater(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) || absl::IsAlreadyExists(status);
+  return absl::IsResourceExhausted(status) || absl::IsAlreadyExists(status) ||
+         absl::IsAborted(status);
 }
 
 absl::Duration DelayBefore(int32_t try_number, const absl::Status& status) {
@@ -55,6 +57,11 @@ v1::GenerateRequest ArrivedAnswer::NextRequest() const {
   request.set_resume_numerics(numerics_);
   if (resolved_) *request.mutable_resume_resolved() = *resolved_;
   return request;
+}
+
+void ArrivedAnswer::MoveTo(const v1::Session& session) {
+  request_.set_session_name(session.name());
+  request_.set_session_etag(session.etag());
 }
 
 void ArrivedAnswer::BeginStream() {
@@ -108,7 +115,7 @@ absl::Status RunResuming(const v1::GenerateRequest& request, const ResumeOptions
     // resumed stream sends in its own time, so they count only if the answer ends here.
     std::vector<v1::GenerateStreamResponse> last_words;
     answer.BeginStream();
-    const absl::Status status =
+    absl::Status status =
         runner.run(answer.NextRequest(), left, [&](const v1::GenerateStreamResponse& message) {
           any_message = true;
           if (message.finish_reason() == v1::FINISH_REASON_ABORT) {
@@ -118,8 +125,20 @@ absl::Status RunResuming(const v1::GenerateRequest& request, const ResumeOptions
           }
         });
     if (answer.num_tokens() > num_tokens) num_vain = 0;
+    const bool wants_session =
+        !any_message && (absl::IsNotFound(status) || absl::IsAborted(status));
+    if (wants_session && options.reopen && num_vain < options.tries) {
+      const absl::StatusOr<v1::Session> session = options.reopen();
+      if (session.ok()) {
+        answer.MoveTo(*session);
+        ++num_vain;
+        continue;
+      }
+      if (IsLostConnection(session.status()) || answer.can_resume()) status = session.status();
+    }
     const absl::Duration delay = DelayBefore(num_vain, status);
-    const bool may_resume = answer.can_resume() && num_vain < options.tries &&
+    const bool can_go_on = answer.can_resume() || options.begins_again;
+    const bool may_resume = can_go_on && num_vain < options.tries &&
                             (IsLostConnection(status) || (!any_message && MayComeLater(status))) &&
                             runner.now() + delay < deadline;
     if (status.ok() || !may_resume || !runner.wait(delay)) {
@@ -133,13 +152,19 @@ absl::Status RunResuming(const v1::GenerateRequest& request, const ResumeOptions
   }
 }
 
-absl::Status StreamResuming(Connection& connection, const v1::GenerateRequest& request,
-                            int32_t tries, const OnAnswer& on_answer) {
+absl::Status StreamResuming(Connection& connection, v1::GenerateRequest request,
+                            ResumeOptions options, const OnAnswer& on_answer) {
   const int64_t num_cancels = connection.num_cancels();
-  // A turn of a session is done whole or not at all.
-  if (!request.session_name().empty()) tries = 0;
+  options.timeout = connection.options().timeout;
+  if (options.tries > 0 && !request.session_name().empty() && request.session_etag().empty()) {
+    v1::GetSessionRequest get;
+    get.set_name(request.session_name());
+    v1::Session session;
+    // Without the etag, the turn cannot be resumed.
+    if (connection.GetSession(get, &session).ok()) request.set_session_etag(session.etag());
+  }
   return RunResuming(
-      request, {.tries = tries, .timeout = connection.options().timeout},
+      request, options,
       {.run =
            [&](const v1::GenerateRequest& next, std::optional<absl::Duration> timeout,
                const OnAnswer& on_message) {

@@ -5,8 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "google/protobuf/util/json_util.h"
 
 #include "base/status_macros.h"
 #include "client/action.h"
@@ -53,9 +55,20 @@ int RunCreate(const Args& args, Interrupt& interrupt) {
                  [&](std::string text) { request.set_salt(std::move(text)); });
   action.AddText("request_id", "the same id gives the same session again",
                  [&](std::string text) { request.set_request_id(std::move(text)); });
+  std::string content_file;
+  action.AddText("content", "begin with what \"quire session get --content\" printed to this file",
+                 [&](std::string file) { content_file = std::move(file); });
   google::protobuf::Duration ttl;
   action.AddTtl("end the session after this time without a turn, 10s..24h (default 10m)", &ttl);
-  return action.Run(args, interrupt, [&](Connection& connection) -> absl::Status {
+  const auto read_content = [&]() -> absl::Status {
+    if (content_file.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::string text, ReadTextFile(content_file));
+    const auto parsed =
+        google::protobuf::util::JsonStringToMessage(text, request.mutable_content());
+    if (parsed.ok()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("--content: ", parsed.ToString()));
+  };
+  return action.Run(args, interrupt, read_content, [&](Connection& connection) -> absl::Status {
     if (action.flags().IsSet("ttl")) *request.mutable_ttl() = ttl;
     if (pinned) request.set_pinned(true);
     v1::Session session;
@@ -70,10 +83,19 @@ int RunGet(const Args& args, Interrupt& interrupt) {
   v1::GetSessionRequest request;
   Action action("quire session get SESSION [flags]", "Shows a session.");
   action.AddName("session", request.mutable_name());
+  action.flags().Section("Session");
+  bool content = false;
+  action.flags().AddSwitch(
+      "content", "show only what the session has, as JSON for session create --content", &content);
   return action.Run(args, interrupt, [&](Connection& connection) -> absl::Status {
+    if (content) request.set_content(true);
     v1::Session session;
     RETURN_IF_ERROR(connection.GetSession(request, &session));
-    Show(session, action.json());
+    if (content) {
+      Print(ToJsonLine(session.content()));
+    } else {
+      Show(session, action.json());
+    }
     return absl::OkStatus();
   });
 }

@@ -338,6 +338,7 @@ absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_
 SessionRegistryConfig EngineImpl::SessionConfig() {
   return {
       .model = parts_.model_info.name,
+      .model_digest = parts_.server_info.model_digest,
       .resolve_prefix =
           [this](const SessionCaller& caller, std::string_view name) {
             return prefixes_.Resolve(caller.tenant, caller.limits, name);
@@ -389,7 +390,6 @@ absl::StatusOr<std::shared_ptr<SessionSink>> EngineImpl::BeginTurn(
     return absl::InvalidArgumentError(
         "prefix_name: want none in a session, which has its own tokens");
   }
-  if (params.resume) return absl::InvalidArgumentError("resume_token_ids: want none in a session");
   const auto cancel = [this, weak = std::weak_ptr<Request>(request)] {
     if (const std::shared_ptr<Request> running = weak.lock()) Cancel(running);
   };

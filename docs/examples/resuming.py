@@ -53,7 +53,8 @@ def stream(channel, request, timeout=None, tries=TRIES, **call_options):
         except grpc.RpcError as error:
             broke = error.code() == grpc.StatusCode.UNAVAILABLE
             busy = not any_message and error.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED,
-                                                        grpc.StatusCode.ALREADY_EXISTS)
+                                                        grpc.StatusCode.ALREADY_EXISTS,
+                                                        grpc.StatusCode.ABORTED)  # a session is still in its turn
             delay = (retry_delay(error) or min(5, 0.1 * 2 ** vain)) * random.uniform(0.8, 1.2)
             too_late = deadline is not None and time.monotonic() + delay >= deadline
             if not request.resume_model_digest or not (broke or busy) or vain == tries or too_late:

@@ -43,6 +43,10 @@ absl::Status CheckResume(const GenerateParams& params, const AnswerIdentity& her
         "resume_token_ids: want none with sampling.best_of, which needs the log-probability of "
         "every token; leave best_of out, or begin again");
   }
+  if (!params.session.name.empty() && params.session.etag.empty()) {
+    return absl::InvalidArgumentError(
+        "session_etag: want the session's etag before the turn that is resumed, got none");
+  }
   const int32_t n = params.sampling.num_samples();
   RETURN_IF_ERROR(CheckCount("resume_token_ids", resume.token_ids.size(), n));
   RETURN_IF_ERROR(CheckCount("resume_text_bytes", resume.text_bytes.size(), n));

@@ -37,6 +37,18 @@ struct SessionCaller {
   TenantLimits limits;
 };
 
+// All that a session has behind its prefix. Create makes the session again of it, on any server of
+// the same model.
+struct SessionCopy {
+  TokenIds ids;
+  // The messages that the tokens are, without those of the prefix and without the answer to the
+  // last. Absent: the tokens are no conversation.
+  std::optional<ChatMessages> messages;
+  // The number of last ids that were generated as the answer. Absent: no answer has begun.
+  std::optional<int64_t> answer_len;
+  std::string content_sha256;  // 32 bytes: of the model's digest and all ids, the prefix's first
+};
+
 struct SessionParams {
   SessionCaller caller;
   std::string model;         // empty: the served model
@@ -48,6 +60,7 @@ struct SessionParams {
   std::string salt;  // as CacheParams::salt, of all turns
   // If not empty, the same id within an hour gives the same session. At most 36 bytes.
   std::string request_id;
+  std::optional<SessionCopy> content;  // the session begins with it, behind its prefix
 };
 
 struct SessionInfo {
@@ -63,7 +76,8 @@ struct SessionInfo {
   absl::Time create_time;         // these two by the wall clock
   absl::Time expire_time;
   absl::Duration ttl;
-  std::string etag;  // differs after each change of the tokens
+  std::string etag;                    // differs after each change of the tokens
+  std::optional<SessionCopy> content;  // set by GetWithContent alone
 };
 
 struct SessionAppend {
@@ -95,20 +109,28 @@ struct SessionFork {
 };
 
 // The sessions of one engine. They end with the engine. Thread-safe. No function waits, and only
-// Append takes longer than a look-up. A turn is a GenerateParams with a session name.
+// Append, GetWithContent and Create with a content take longer than a look-up. A turn is a
+// GenerateParams with a session name.
 //
 // Errors: NotFound for a name that does not exist, has ended, or belongs to another tenant, with
 // one text for all three. Aborted when an etag differs, or when a turn runs. ResourceExhausted
 // beyond kMaxSessions, kMaxSessionsPerTenant and kMaxSessionBytes, beyond the tenant's part of them
 // (see SharedLimit), and when too many blocks would be pinned, with what was wanted, what there is
-// and the limit. InvalidArgument for a value out of
-// range, and for a request_id that came with other content.
+// and the limit. InvalidArgument for a value out of range, and for a request_id that came with
+// other content. FailedPrecondition for a content of another model or prefix.
 class Sessions {
  public:
   virtual ~Sessions() = default;
 
+  // With a content of messages, renders the chat template on the thread of the caller, where a
+  // base::Interrupt may stop it early.
   virtual absl::StatusOr<SessionInfo> Create(const SessionParams& params) = 0;
   virtual absl::StatusOr<SessionInfo> Get(const SessionCaller& caller, std::string_view name) = 0;
+  // Returns the session and its content, without what a turn that runs adds. PermissionDenied for
+  // an operator of another tenant, and on a prefix of messages of another tenant.
+  // FailedPrecondition if the session does not begin with all tokens of its prefix any more.
+  virtual absl::StatusOr<SessionInfo> GetWithContent(const SessionCaller& caller,
+                                                     std::string_view name) = 0;
 
   struct Page {
     std::vector<SessionInfo> sessions;  // in the order of creation

@@ -37,6 +37,26 @@ TokenIds SessionContent::Ids(int64_t begin, int64_t end) const {
   return ids;
 }
 
+bool SessionContent::begins_with_prefix() const {
+  if (prefix_ == nullptr) return true;
+  const int64_t len = std::ssize(prefix_->ids);
+  return num_tokens_ >= len && Ids(0, len) == prefix_->ids;
+}
+
+SessionCopy SessionContent::Copy() const {
+  const int64_t prefix_len = prefix_ == nullptr ? 0 : std::ssize(prefix_->ids);
+  SessionCopy copy = {.ids = Ids(prefix_len, num_tokens_)};
+  if (conversation_ == nullptr) return copy;
+  const auto* const before =
+      prefix_ == nullptr ? nullptr : std::get_if<ChatMessages>(&prefix_->given);
+  const SessionConversation::Mark& last = conversation_->marks.back();
+  const auto& messages = *conversation_->messages;
+  copy.messages.emplace(messages.begin() + (before == nullptr ? 0 : std::ssize(*before)),
+                        messages.begin() + static_cast<std::ptrdiff_t>(last.num_messages));
+  if (last.begins_answer) copy.answer_len = last.answer_end - last.num_tokens;
+  return copy;
+}
+
 void SessionContent::Append(TokenIds ids) {
   conversation_ = nullptr;
   if (ids.empty()) return;

@@ -9,6 +9,7 @@
 
 #include "engine/request/prefix_content.h"
 #include "engine/request/request.h"
+#include "engine/request/sessions.h"
 
 namespace quire::engine {
 
@@ -23,6 +24,7 @@ struct SessionConversation {
     // The tokens [num_tokens, answer_end) were generated as the answer to the messages. Equal to
     // num_tokens if there is no answer.
     int64_t answer_end = 0;
+    bool begins_answer = false;  // the text ends where an answer begins
 
     bool has_answer() const { return answer_end > num_tokens; }
   };
@@ -61,6 +63,9 @@ class SessionContent {
     conversation_ = std::move(conversation);
   }
 
+  // True if there is no prefix, or if all its tokens come first.
+  bool begins_with_prefix() const;
+
   TokenIds ToIds() const { return Ids(0, num_tokens_); }
   TokenIds Ids(int64_t begin, int64_t end) const;
 
@@ -68,6 +73,8 @@ class SessionContent {
   void Append(TokenIds ids);
   // Adds a turn's output. In a conversation, it is an answer or the rest of one.
   void AppendGenerated(TokenIds ids);
+  // Returns what comes behind the prefix, with which the session must begin, without the hash.
+  SessionCopy Copy() const;
   // Returns the first `num_tokens` tokens, 0..num_tokens(). They are a conversation if they end at
   // a mark or inside an answer.
   SessionContent First(int64_t num_tokens) const;

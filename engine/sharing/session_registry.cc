@@ -32,13 +32,6 @@ absl::Status CheckTtl(absl::Duration ttl) {
 
 std::string EtagOf(uint64_t version) { return absl::StrCat("v", version); }
 
-// A hash of what comes with a request_id names all members, so that a new one is not forgotten. The
-// tenant, the session's name and the request_id find it.
-size_t HashOf(const SessionParams& params) {
-  const auto& [caller, model, prefix_name, display_name, pinned, ttl, salt, request_id] = params;
-  return absl::HashOf(model, prefix_name, display_name, pinned, ttl, salt);
-}
-
 size_t HashOf(const std::string& text) { return absl::HashOf(text); }
 size_t HashOf(const TokenIds& ids) { return absl::HashOf(ids); }
 size_t HashOf(const ChatMessages& messages) {
@@ -47,6 +40,20 @@ size_t HashOf(const ChatMessages& messages) {
     hash = absl::HashOf(hash, message.role, message.content, message.literal);
   }
   return hash;
+}
+
+// A hash of what comes with a request_id names all members, so that a new one is not forgotten. The
+// tenant, the session's name and the request_id find it.
+size_t HashOf(const SessionCopy& copy) {
+  const auto& [ids, messages, answer_len, content_sha256] = copy;
+  return absl::HashOf(HashOf(ids), messages.has_value() ? HashOf(*messages) : size_t{0},
+                      messages.has_value(), answer_len, content_sha256);
+}
+size_t HashOf(const SessionParams& params) {
+  const auto& [caller, model, prefix_name, display_name, pinned, ttl, salt, request_id, content] =
+      params;
+  return absl::HashOf(model, prefix_name, display_name, pinned, ttl, salt,
+                      content.has_value() ? HashOf(*content) : size_t{0});
 }
 size_t HashOf(const SessionAppend& append) {
   // The etag is a condition, which holds for the first call alone.
@@ -112,6 +119,8 @@ absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params)
   } else if (!params.prefix_name.empty()) {
     prefix = config_.resolve_prefix(params.caller, params.prefix_name);
   }
+  absl::StatusOr<SessionContent> content =
+      prefix.ok() ? FirstContent(params, *std::move(prefix)) : prefix.status();
   Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
@@ -122,21 +131,19 @@ absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params)
     if (again) return InfoOf(*it->second);
     created_.erase(it);
   }
-  RETURN_IF_ERROR(prefix.status());  // after the replay, which outlives the prefix
+  RETURN_IF_ERROR(content.status());  // after the replay, which outlives the prefix
   const auto& [tenant, is_operator, limits] = params.caller;
   RETURN_IF_ERROR(CheckRoom(tenant, limits, 1));
-  auto content = *prefix == nullptr ? std::make_shared<const SessionContent>()
-                                    : std::make_shared<const SessionContent>(
-                                          *prefix, (*prefix)->tenant == params.caller.tenant);
   RETURN_IF_ERROR(CheckBytes(tenant, limits, content->num_bytes()));
-  const RecordPtr record = Add({.display_name = params.display_name,
-                                .tenant = tenant,
-                                .salt = params.salt,
-                                .prefix_name = params.prefix_name,
-                                .limits = limits,
-                                .content = std::move(content),
-                                .pin = params.pinned ? NewPin() : nullptr},
-                               params.ttl);
+  const RecordPtr record =
+      Add({.display_name = params.display_name,
+           .tenant = tenant,
+           .salt = params.salt,
+           .prefix_name = params.prefix_name,
+           .limits = limits,
+           .content = std::make_shared<const SessionContent>(*std::move(content)),
+           .pin = params.pinned ? NewPin() : nullptr},
+          params.ttl);
   if (!params.request_id.empty()) {
     record->created = {params.request_id, HashOf(params), clock_.Now()};
     created_[key] = record;

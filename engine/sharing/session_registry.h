@@ -25,9 +25,9 @@
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "engine/admission/cache_ledger.h"
-#include "engine/request/shared_limit.h"
 #include "engine/admission/step_channel.h"
 #include "engine/request/sessions.h"
+#include "engine/request/shared_limit.h"
 #include "engine/sharing/session_content.h"
 #include "engine/sharing/session_seam.h"
 
@@ -101,7 +101,8 @@ class SessionTurn {
 // The registry's needs of its engine. All but `model` may be empty: there are then no named
 // prefixes, or no session can be pinned.
 struct SessionRegistryConfig {
-  std::string model;  // the served one
+  std::string model;         // the served one
+  std::string model_digest;  // see files/model_digest.h
   int64_t max_bytes = kMaxSessionBytes;
   // Returns the content of a prefix that the tenant may use; see PrefixRegistry::Resolve.
   std::function<absl::StatusOr<std::shared_ptr<const PrefixContent>>(const SessionCaller& caller,
@@ -135,6 +136,8 @@ class SessionRegistry final : public Sessions {
 
   absl::StatusOr<SessionInfo> Create(const SessionParams& params) override;
   absl::StatusOr<SessionInfo> Get(const SessionCaller& caller, std::string_view name) override;
+  absl::StatusOr<SessionInfo> GetWithContent(const SessionCaller& caller,
+                                             std::string_view name) override;
   absl::StatusOr<Page> List(const SessionCaller& caller, const std::optional<std::string>& tenant,
                             uint64_t after, int32_t at_most) override;
   absl::StatusOr<SessionAppended> Append(const SessionAppend& append) override;
@@ -233,6 +236,11 @@ class SessionRegistry final : public Sessions {
   absl::Status ReserveBytes(SessionTurn& turn, int64_t num_bytes);
   // Returns the record of a session, which may have ended in a turn; null: it is gone.
   Record* RecordOf(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // In session_registry_content.cc.
+  // Returns the content with which a session begins. `prefix` may be null.
+  absl::StatusOr<SessionContent> FirstContent(const SessionParams& params,
+                                              std::shared_ptr<const PrefixContent> prefix) const;
 
   // In session_registry_pins.cc: what the ledger counts for pinned sessions.
   absl::Status ReservePin(SessionTurn& turn, const SessionTurn::Pins& pins);

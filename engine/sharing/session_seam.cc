@@ -61,13 +61,56 @@ absl::StatusOr<SessionSeam::Extended> SessionSeam::Extend(const SessionContent& 
     extended = absl::InvalidArgumentError("content: want at least one token, got none");
   }
   RETURN_IF_ERROR(extended.status());
-  const int64_t num_tokens = extended->content.num_tokens();
-  if (num_tokens >= max_model_len_) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: want at most %d tokens in the session (max_model_len %d less one to generate), got %d",
-        generates ? "prompt" : "content", max_model_len_ - 1, max_model_len_, num_tokens));
-  }
+  RETURN_IF_ERROR(CheckLength(generates ? "prompt" : "content", extended->content));
   return extended;
+}
+
+absl::StatusOr<SessionContent> SessionSeam::Restore(SessionContent prefix,
+                                                    const SessionCopy& copy) const {
+  RETURN_IF_ERROR(frontend_.CheckTokenIds("content.token_ids", copy.ids));
+  const int64_t answer_len = copy.answer_len.value_or(0);
+  if (answer_len < 0 || answer_len > std::ssize(copy.ids)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("content.answer_tokens: want at most the %d tokens of content, got %d",
+                        copy.ids.size(), answer_len));
+  }
+  if (copy.answer_len.has_value() && !copy.messages.has_value()) {
+    return absl::InvalidArgumentError("content.answer_tokens: want none without content.chat");
+  }
+  SessionContent content = std::move(prefix);
+  content.Append(copy.ids);
+  RETURN_IF_ERROR(CheckLength("content", content));
+  if (!copy.messages.has_value()) return content;
+
+  ChatMessages all;
+  if (content.prefix() != nullptr) {
+    const auto* const earlier = std::get_if<ChatMessages>(&content.prefix()->given);
+    if (earlier == nullptr) {
+      return absl::InvalidArgumentError(
+          "content.chat: want none, since the prefix was not made of messages");
+    }
+    all = *earlier;
+  }
+  all.insert(all.end(), copy.messages->begin(), copy.messages->end());
+  const bool begins_answer = copy.answer_len.has_value();
+  ASSIGN_OR_RETURN(text::RenderedChat chat, frontend_.ApplyChatTemplate(all, begins_answer));
+  auto conversation = std::make_shared<SessionConversation>();
+  conversation->marks = {{.num_tokens = content.num_tokens() - answer_len,
+                          .num_messages = all.size(),
+                          .text_bytes = chat.text.size(),
+                          .answer_end = content.num_tokens(),
+                          .begins_answer = begins_answer}};
+  conversation->messages = std::make_shared<const ChatMessages>(std::move(all));
+  conversation->text = std::make_shared<const std::string>(std::move(chat.text));
+  content.SetConversation(std::move(conversation));
+  return content;
+}
+
+absl::Status SessionSeam::CheckLength(const char* field, const SessionContent& content) const {
+  if (content.num_tokens() < max_model_len_) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: want at most %d tokens in the session (max_model_len %d less one to generate), got %d",
+      field, max_model_len_ - 1, max_model_len_, content.num_tokens()));
 }
 
 absl::StatusOr<SessionSeam::Extended> SessionSeam::ExtendPrefix(const SessionContent& before,
@@ -95,7 +138,8 @@ absl::StatusOr<SessionSeam::Extended> SessionSeam::ExtendPrefix(const SessionCon
     conversation->marks = {{.num_tokens = extended.content.num_tokens(),
                             .num_messages = all.size(),
                             .text_bytes = whole.text.size(),
-                            .answer_end = extended.content.num_tokens()}};
+                            .answer_end = extended.content.num_tokens(),
+                            .begins_answer = generates}};
     conversation->messages = std::make_shared<const ChatMessages>(std::move(all));
     conversation->text = std::make_shared<const std::string>(std::move(whole.text));
     extended.content.SetConversation(std::move(conversation));
@@ -200,7 +244,8 @@ absl::StatusOr<SessionSeam::Extended> SessionSeam::ExtendWithMessages(const Sess
   marks.push_back({.num_tokens = num_tokens,
                    .num_messages = all.size(),
                    .text_bytes = rendered.size(),
-                   .answer_end = num_tokens});
+                   .answer_end = num_tokens,
+                   .begins_answer = generates});
   conversation->messages = std::make_shared<const ChatMessages>(std::move(all));
   conversation->text = std::make_shared<const std::string>(std::move(rendered));
   extended.content.SetConversation(std::move(conversation));

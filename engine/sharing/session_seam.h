@@ -49,7 +49,14 @@ class SessionSeam {
   absl::StatusOr<Extended> Extend(const SessionContent& before, const PromptContent& given,
                                   bool generates) const;
 
+  // Returns the content of which `copy` is what comes behind `prefix`, an empty content or the
+  // tokens of a prefix alone. Renders the messages. Returns InvalidArgument for a copy that no
+  // session can have had.
+  absl::StatusOr<SessionContent> Restore(SessionContent prefix, const SessionCopy& copy) const;
+
  private:
+  // Returns InvalidArgument unless one token can be generated behind the content.
+  absl::Status CheckLength(const char* field, const SessionContent& content) const;
   absl::StatusOr<Extended> ExtendWithText(const SessionContent& before,
                                           const std::string& text) const;
   absl::StatusOr<Extended> ExtendWithIds(const SessionContent& before, const TokenIds& ids) const;

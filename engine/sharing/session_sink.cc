@@ -73,6 +73,10 @@ absl::Status SessionSink::Prepare(const SessionSeam& seam, Request& request) {
   params.prompt = std::move(ids);
   params.cache.salt = turn_->salt();
   params.output.token_ids = true;
+  // What arrived of a turn that is resumed is not sent again.
+  if (params.resume && !params.resume->token_ids.empty()) {
+    generated_ = params.resume->token_ids.front();
+  }
   return absl::OkStatus();
 }
 

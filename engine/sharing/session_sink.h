@@ -49,7 +49,7 @@ class SessionSink final : public TokenSink {
   const bool wants_ids_;
   SessionSeam::Extended prompt_;         // constant after Prepare, as is the next
   std::optional<SessionAppend> append_;  // set if nothing is generated
-  TokenIds generated_;                   // step thread only
+  TokenIds generated_;                   // step thread only, after Prepare
 };
 
 }  // namespace quire::engine

@@ -74,7 +74,10 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     v1::ConverseResponse response;
     v1::GenerateStreamResponse& message = *response.mutable_delta();
     message = ToProto(std::move(delta), parts_.engine);
-    if (!std::exchange(has_written_, true)) message.set_request_id(turn_id_);
+    if (!std::exchange(has_written_, true)) {
+      message.set_request_id(turn_id_);
+      SetIdentity(parts_.engine.server_info(), message);
+    }
     if (summary != nullptr) {
       *message.mutable_usage() = ToProto(summary->usage);
       *message.mutable_timings() = ToProto(summary->timings);
@@ -120,10 +123,18 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   absl::Status Begin(const v1::ConverseRequest& message) {
     absl::StatusOr<engine::SessionInfo> info;
     switch (message.message_case()) {
-      case v1::ConverseRequest::kCreate:
-        info = sessions().Create(FromProto(message.create(), session_caller_));
+      case v1::ConverseRequest::kCreate: {
+        if (message.create().has_content()) {
+          return absl::InvalidArgumentError(
+              "create.content: want none in Converse; make the session by CreateSession and open "
+              "it");
+        }
+        ASSIGN_OR_RETURN(const engine::SessionParams params,
+                         FromProto(message.create(), session_caller_));
+        info = sessions().Create(params);
         owns_session_ = info.ok();
         break;
+      }
       case v1::ConverseRequest::kOpen:
         info = sessions().Get(session_caller_, message.open());
         break;

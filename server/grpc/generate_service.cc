@@ -147,9 +147,7 @@ class StreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publ
     v1::GenerateStreamResponse message = ToProto(std::move(delta), call_.parts().engine);
     if (!std::exchange(has_written_, true)) {
       message.set_request_id(call_.id().id);
-      const engine::ServerInfo& info = call_.parts().engine.server_info();
-      message.set_model_digest(info.model_digest);
-      message.set_numerics(info.answer_numerics);
+      SetIdentity(call_.parts().engine.server_info(), message);
     }
     if (summary != nullptr) {
       *message.mutable_usage() = ToProto(summary->usage);
@@ -184,9 +182,7 @@ v1::GenerateResponse ToResponse(std::vector<engine::TokenDelta> samples,
                                 const engine::RequestSummary& summary,
                                 const engine::Engine& engine) {
   v1::GenerateResponse response = ToProto(std::move(samples), summary, engine);
-  const engine::ServerInfo& info = engine.server_info();
-  response.set_model_digest(info.model_digest);
-  response.set_numerics(info.answer_numerics);
+  SetIdentity(engine.server_info(), response);
   return response;
 }
 

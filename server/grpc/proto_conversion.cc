@@ -282,7 +282,10 @@ absl::Status CheckPrefixName(std::string_view field, std::string_view name) {
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request) {
   engine::GenerateParams params;
   params.model = request.model();
-  params.session.name = request.session_name();
+  params.session = {.name = request.session_name(), .etag = request.session_etag()};
+  if (request.session_name().empty() && !request.session_etag().empty()) {
+    return absl::InvalidArgumentError("session_etag: want none without session_name");
+  }
   if (request.session_name().empty() ||
       request.prompt_case() != v1::GenerateRequest::PROMPT_NOT_SET) {
     ASSIGN_OR_RETURN(params.prompt, PromptOf(request));

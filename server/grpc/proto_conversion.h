@@ -47,6 +47,12 @@ v1::Timings ToProto(const engine::Timings& timings);
 v1::FinishReason ToProto(engine::FinishReason reason);
 v1::ModelInfo ToProto(const engine::ModelInfo& info);
 v1::GetServerInfoResponse ToProto(const engine::ServerInfo& info);
+// Says in an answer of which model and which family of bits it is.
+template <typename Answer>
+void SetIdentity(const engine::ServerInfo& info, Answer& answer) {
+  answer.set_model_digest(info.model_digest);
+  answer.set_numerics(info.answer_numerics);
+}
 v1::GetStatsResponse ToProto(const engine::Stats& stats);
 v1::Token ToProto(const engine::Piece& piece);
 v1::Tenant ToProto(const engine::TenantUsage& usage);

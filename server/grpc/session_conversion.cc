@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 
 #include "base/status_macros.h"
@@ -15,8 +16,58 @@ engine::SessionCaller ToSessionCaller(const Principal& caller, bool is_operator)
   return {.tenant = caller.tenant, .is_operator = is_operator, .limits = caller.limits};
 }
 
-engine::SessionParams FromProto(const v1::CreateSessionRequest& request,
-                                const engine::SessionCaller& caller) {
+namespace {
+
+absl::StatusOr<engine::SessionCopy> ToCopy(v1::SessionContent content) {
+  engine::SessionCopy copy{
+      .ids = engine::TokenIds(content.token_ids().begin(), content.token_ids().end()),
+      .content_sha256 = std::move(*content.mutable_content_sha256())};
+  if (content.has_chat()) {
+    copy.messages.emplace();
+    for (v1::ChatMessage& message : *content.mutable_chat()->mutable_messages()) {
+      copy.messages->push_back({.role = std::move(*message.mutable_role()),
+                                .content = std::move(*message.mutable_content()),
+                                .literal = content.chat().literal_contents()});
+    }
+  }
+  int64_t before = -1;
+  for (const uint32_t index : content.literal_messages()) {
+    if (index <= before || index >= static_cast<uint32_t>(content.chat().messages_size())) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("content.literal_messages: want ascending indexes of the %d messages of "
+                          "content.chat, got %d",
+                          content.chat().messages_size(), index));
+    }
+    (*copy.messages)[index].literal = true;
+    before = index;
+  }
+  if (content.has_answer_tokens()) copy.answer_len = content.answer_tokens();
+  return copy;
+}
+
+v1::SessionContent ToContent(const engine::SessionCopy& copy) {
+  v1::SessionContent content;
+  content.mutable_token_ids()->Assign(copy.ids.begin(), copy.ids.end());
+  if (copy.messages.has_value()) {
+    v1::ChatMessages& chat = *content.mutable_chat();
+    for (const text::ChatMessage& message : *copy.messages) {
+      v1::ChatMessage& added = *chat.add_messages();
+      added.set_role(message.role);
+      added.set_content(message.content);
+      if (message.literal) {
+        content.add_literal_messages(static_cast<uint32_t>(chat.messages_size() - 1));
+      }
+    }
+  }
+  if (copy.answer_len.has_value()) content.set_answer_tokens(ToWireCount(*copy.answer_len));
+  content.set_content_sha256(copy.content_sha256);
+  return content;
+}
+
+}  // namespace
+
+absl::StatusOr<engine::SessionParams> FromProto(v1::CreateSessionRequest request,
+                                                const engine::SessionCaller& caller) {
   engine::SessionParams params{.caller = caller,
                                .model = request.model(),
                                .prefix_name = request.prefix_name(),
@@ -25,6 +76,9 @@ engine::SessionParams FromProto(const v1::CreateSessionRequest& request,
                                .salt = request.salt(),
                                .request_id = request.request_id()};
   if (request.has_ttl()) params.ttl = ToAbsl(request.ttl());
+  if (request.has_content()) {
+    ASSIGN_OR_RETURN(params.content, ToCopy(std::move(*request.mutable_content())));
+  }
   return params;
 }
 
@@ -78,6 +132,7 @@ v1::Session ToProto(const engine::SessionInfo& info) {
   out.set_prefix_name(info.prefix_name);
   out.set_pinned(info.pinned);
   out.set_num_pinned_blocks(ToWireCount(info.num_pinned_blocks));
+  if (info.content.has_value()) *out.mutable_content() = ToContent(*info.content);
   return out;
 }
 

@@ -14,8 +14,9 @@ namespace quire::server {
 // `is_operator` is true if the caller counts as an operator at this listener.
 engine::SessionCaller ToSessionCaller(const Principal& caller, bool is_operator);
 
-engine::SessionParams FromProto(const v1::CreateSessionRequest& request,
-                                const engine::SessionCaller& caller);
+// Returns InvalidArgument when the content names messages that it does not have.
+absl::StatusOr<engine::SessionParams> FromProto(v1::CreateSessionRequest request,
+                                                const engine::SessionCaller& caller);
 // Returns InvalidArgument when the request has no content.
 absl::StatusOr<engine::SessionAppend> FromProto(const v1::AppendToSessionRequest& request,
                                                 const engine::SessionCaller& caller);

@@ -1,11 +1,9 @@
 // SessionService. AppendToSession is answered by a frontend thread, or by the egress thread if it
-// computes. Converse has a file of its own. All other calls are answered before their handlers
-// return.
+// computes. Converse has a file of its own. Calls with the content of a session are answered by a
+// frontend thread too, all others before their handlers return.
 
-#include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,10 +15,10 @@
 #include "absl/strings/str_format.h"
 
 #include "base/clock.h"
-#include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "quire/v1/session_service.grpc.pb.h"
 #include "server/call/egress.h"
+#include "server/call/held_bytes.h"
 #include "server/grpc/converse_call.h"
 #include "server/grpc/page_tokens.h"
 #include "server/grpc/proto_conversion.h"
@@ -31,11 +29,11 @@
 namespace quire::server {
 namespace {
 
-class SessionCall : public UnaryReactor {
+class SessionCall : public FrontendReactor {
  public:
   SessionCall(const ServiceParts& parts, grpc::CallbackServerContext& context, Rpc rpc,
               const grpc::ByteBuffer& request, grpc::ByteBuffer& response)
-      : UnaryReactor(parts, context, rpc, request), response_(response) {}
+      : FrontendReactor(parts, context, rpc, request), response_(response) {}
 
   // Finds the caller, and parses the message.
   absl::Status Read(const grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
@@ -52,6 +50,21 @@ class SessionCall : public UnaryReactor {
     if (response.ok()) SerializeMessage(*response, response_);
     End(response.status());
   }
+  // The same on a frontend thread: `answer` returns the session. Counts the `num_bytes` of the
+  // request and those of the answer as held.
+  absl::Status AnswerOnFrontend(HeldBytes& held, int64_t num_bytes,
+                                std::function<absl::StatusOr<engine::SessionInfo>()> answer) {
+    RETURN_IF_ERROR(Hold(held, kCallBytes + 2 * num_bytes));
+    return parts().engine.RunOnFrontend(num_bytes, [this, answer = std::move(answer)] {
+      End(RunUnlessCancelled([&]() -> absl::Status {
+        ASSIGN_OR_RETURN(const engine::SessionInfo info, answer());
+        const v1::Session session = ToProto(info);
+        RETURN_IF_ERROR(HoldMore(static_cast<int64_t>(session.ByteSizeLong())));
+        SerializeMessage(session, response_);
+        return absl::OkStatus();
+      }));
+    });
+  }
 
  private:
   grpc::ByteBuffer& response_;    // owned by gRPC; lives until OnDone
@@ -67,7 +80,7 @@ class AppendCall final : public SessionCall, public UnaryWriter {
   }
 
   void OnCancel() override {
-    cancelled_ = true;
+    SessionCall::OnCancel();
     if (submitted_ != nullptr) submitted_->Cancel();
   }
 
@@ -92,17 +105,15 @@ class AppendCall final : public SessionCall, public UnaryWriter {
     ASSIGN_OR_RETURN(append_, FromProto(request, caller()));
     if (request.compute()) return Compute();
     return parts().engine.RunOnFrontend(static_cast<int64_t>(bytes.Length()), [this] {
-      const auto appended = Append();
-      Answer(appended.ok() ? absl::StatusOr<v1::AppendToSessionResponse>(ToProto(*appended))
-                           : absl::StatusOr<v1::AppendToSessionResponse>(appended.status()));
+      v1::AppendToSessionResponse response;
+      const absl::Status status = RunUnlessCancelled([&]() -> absl::Status {
+        ASSIGN_OR_RETURN(const auto appended, sessions().Append(append_));
+        response = ToProto(appended);
+        return absl::OkStatus();
+      });
+      Answer(status.ok() ? absl::StatusOr<v1::AppendToSessionResponse>(std::move(response))
+                         : absl::StatusOr<v1::AppendToSessionResponse>(status));
     });
-  }
-
-  absl::StatusOr<engine::SessionAppended> Append() {
-    if (cancelled_) return engine::CancelledStatus();
-    base::Interrupt interrupt(
-        [this] { return cancelled_ ? engine::CancelledStatus() : absl::OkStatus(); });
-    return sessions().Append(append_);
   }
 
   absl::Status Compute() {
@@ -129,7 +140,6 @@ class AppendCall final : public SessionCall, public UnaryWriter {
 
   engine::SessionAppend append_;                         // constant after Start, as is the next
   std::shared_ptr<engine::SubmittedRequest> submitted_;  // null unless it computes
-  std::atomic<bool> cancelled_ = false;                  // by the client or by a deadline
 };
 
 template <typename Base>
@@ -148,24 +158,23 @@ class SessionService final : public RawSessionService {
   grpc::ServerUnaryReactor* CreateSession(grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) override {
-    return Answer<v1::CreateSessionRequest>(
+    return AnswerSession<v1::CreateSessionRequest>(
         *context, Rpc::kCreateSession, *request, *response,
-        [this](const SessionCall& call,
-               const v1::CreateSessionRequest& in) -> absl::StatusOr<v1::Session> {
-          ASSIGN_OR_RETURN(const auto info, sessions().Create(FromProto(in, call.caller())));
-          return ToProto(info);
+        [this](const engine::SessionCaller& caller,
+               v1::CreateSessionRequest& in) -> absl::StatusOr<engine::SessionInfo> {
+          ASSIGN_OR_RETURN(const engine::SessionParams params, FromProto(std::move(in), caller));
+          return sessions().Create(params);
         });
   }
 
   grpc::ServerUnaryReactor* GetSession(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    return Answer<v1::GetSessionRequest>(
+    return AnswerSession<v1::GetSessionRequest>(
         *context, Rpc::kGetSession, *request, *response,
-        [this](const SessionCall& call,
-               const v1::GetSessionRequest& in) -> absl::StatusOr<v1::Session> {
-          ASSIGN_OR_RETURN(const auto info, sessions().Get(call.caller(), in.name()));
-          return ToProto(info);
+        [this](const engine::SessionCaller& caller, const v1::GetSessionRequest& in) {
+          return in.content() ? sessions().GetWithContent(caller, in.name())
+                              : sessions().Get(caller, in.name());
         });
   }
 
@@ -233,6 +242,29 @@ class SessionService final : public RawSessionService {
     return call;
   }
 
+  // `answer` gets the caller and a Request, and returns a session. A request with a content, or for
+  // one, is answered by a frontend thread.
+  template <typename Request, typename F>
+  grpc::ServerUnaryReactor* AnswerSession(grpc::CallbackServerContext& context, Rpc rpc,
+                                          const grpc::ByteBuffer& in, grpc::ByteBuffer& out,
+                                          F answer) {
+    auto* call = new SessionCall(parts_, context, rpc, in, out);
+    auto request = std::make_shared<Request>();
+    absl::Status status = call->Read(in, *request);
+    if (status.ok() && !request->has_content()) {
+      const absl::StatusOr<engine::SessionInfo> info = answer(call->caller(), *request);
+      call->Answer(info.ok() ? absl::StatusOr<v1::Session>(ToProto(*info)) : info.status());
+      return call;
+    }
+    if (status.ok()) {
+      status = call->AnswerOnFrontend(
+          held_, static_cast<int64_t>(in.Length()),
+          [call, request, answer]() mutable { return answer(call->caller(), *request); });
+    }
+    if (!status.ok()) call->End(status);
+    return call;
+  }
+
   absl::StatusOr<v1::ListSessionsResponse> PageOf(const SessionCall& call,
                                                   const v1::ListSessionsRequest& in) const {
     ASSIGN_OR_RETURN(const PageRequest wanted,
@@ -252,6 +284,7 @@ class SessionService final : public RawSessionService {
 
   const ServiceParts parts_;
   const PageTokens page_tokens_;
+  HeldBytes held_{FrontendReactor::kMostHeldBytes};  // by calls with a content
 };
 
 }  // namespace

@@ -1,17 +1,13 @@
 // TokenService: tokenizer and chat template. The work runs on the frontend pool, so that it does
 // not block gRPC's threads.
 
-#include <atomic>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
 #include "engine/request/answer_size.h"
@@ -22,39 +18,6 @@
 
 namespace quire::server {
 namespace {
-
-// Of all calls of this service together: requests that wait or run, and answers until they are
-// read.
-constexpr int64_t kMostHeldBytes = 256 << 20;
-constexpr int64_t kCallBytes = 16 << 10;  // of a call itself
-
-class TokenCall final : public UnaryReactor {
- public:
-  using UnaryReactor::UnaryReactor;
-
-  // Runs `work` and returns its status. Returns CANCELLED when the call was cancelled before `work`
-  // began, or when the cancellation interrupted `work`.
-  absl::Status RunUnlessCancelled(const std::function<absl::Status()>& work) {
-    if (cancelled_) return engine::CancelledStatus();
-    base::Interrupt interrupt(
-        [this] { return cancelled_ ? engine::CancelledStatus() : absl::OkStatus(); });
-    const absl::Status status = work();
-    return interrupt.status().ok() ? status : interrupt.status();
-  }
-
-  // Counts `count` bytes for the caller's tenant until the call has ended.
-  absl::Status Hold(HeldBytes& held, int64_t count) {
-    share_.emplace(held, caller().tenant, caller().limits);
-    return share_->Take(count);
-  }
-  absl::Status HoldMore(int64_t count) { return share_->Take(count); }
-
-  void OnCancel() override { cancelled_ = true; }
-
- private:
-  std::optional<HeldBytes::Share> share_;  // set by Hold, before the work
-  std::atomic<bool> cancelled_ = false;    // by the client or by a deadline
-};
 
 using RawTokenService = v1::TokenService::WithRawCallbackMethod_Tokenize<
     v1::TokenService::WithRawCallbackMethod_Detokenize<
@@ -122,10 +85,11 @@ class TokenService final : public RawTokenService {
   grpc::ServerUnaryReactor* OnFrontend(grpc::CallbackServerContext& context, Rpc rpc,
                                        const grpc::ByteBuffer& in, grpc::ByteBuffer& out,
                                        Work work) {
-    auto* call = new TokenCall(parts_, context, rpc, in);
+    auto* call = new FrontendReactor(parts_, context, rpc, in);
     const auto start = [&]() -> absl::Status {
       RETURN_IF_ERROR(call->Identify());
-      RETURN_IF_ERROR(call->Hold(held_, kCallBytes + 2 * static_cast<int64_t>(in.Length())));
+      RETURN_IF_ERROR(
+          call->Hold(held_, FrontendReactor::kCallBytes + 2 * static_cast<int64_t>(in.Length())));
       auto request = std::make_shared<Request>();
       RETURN_IF_ERROR(ParseMessage(parts_, in, *request));
       RETURN_IF_ERROR(CheckModel(parts_.engine, request->model()));
@@ -149,7 +113,7 @@ class TokenService final : public RawTokenService {
   }
 
   const ServiceParts parts_;
-  HeldBytes held_{kMostHeldBytes};
+  HeldBytes held_{FrontendReactor::kMostHeldBytes};
 };
 
 }  // namespace

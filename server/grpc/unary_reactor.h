@@ -3,14 +3,20 @@
 // The common part of calls that are answered with one message, perhaps later and by another thread
 // than that of the handler. A call whose client does not read its answer ends all the same.
 
+#include <atomic>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "server/call/egress.h"
+#include "server/call/held_bytes.h"
 #include "server/grpc/rpc_context.h"
 
 namespace quire::server {
@@ -73,6 +79,40 @@ class UnaryReactor : public grpc::ServerUnaryReactor {
   std::string request_id_;                // constant after Identify, as is the next
   PrincipalPtr caller_;                   // null for an unknown caller
   const std::shared_ptr<AnswerLinger> linger_;
+};
+
+// A call that a frontend thread may answer.
+class FrontendReactor : public UnaryReactor {
+ public:
+  // Of all calls of a service together: requests that wait or run, and answers until they are read.
+  static constexpr int64_t kMostHeldBytes = 256 << 20;
+  static constexpr int64_t kCallBytes = 16 << 10;  // of a call itself
+
+  using UnaryReactor::UnaryReactor;
+
+  // Runs `work` and returns its status. Returns CANCELLED when the call was cancelled before `work`
+  // began, or when the cancellation interrupted `work`.
+  absl::Status RunUnlessCancelled(const std::function<absl::Status()>& work) {
+    if (cancelled_) return engine::CancelledStatus();
+    base::Interrupt interrupt(
+        [this] { return cancelled_ ? engine::CancelledStatus() : absl::OkStatus(); });
+    const absl::Status status = work();
+    return interrupt.status().ok() ? status : interrupt.status();
+  }
+
+  // Counts `count` bytes for the caller's tenant until the call has ended.
+  absl::Status Hold(HeldBytes& held, int64_t count) {
+    share_.emplace(held, caller().tenant, caller().limits);
+    return share_->Take(count);
+  }
+  // Called after Hold.
+  absl::Status HoldMore(int64_t count) { return share_->Take(count); }
+
+  void OnCancel() override { cancelled_ = true; }
+
+ private:
+  std::optional<HeldBytes::Share> share_;  // set by Hold, before the work
+  std::atomic<bool> cancelled_ = false;    // by the client or by a deadline
 };
 
 // Answers before it returns: `answer` gets the caller and a Request, fills a Response, and returns

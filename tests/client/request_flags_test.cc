@@ -36,8 +36,8 @@ void CollectDeclared(const Descriptor* descriptor, std::set<std::string>* names)
     const FieldDescriptor* field = descriptor->field(i);
     // The only oneof is the prompt, which has its own flags.
     if (field->real_containing_oneof() != nullptr) continue;
-    // resumable and resume_*, which StreamResuming sets.
-    if (field->name().rfind("resum", 0) == 0) continue;
+    // resumable, resume_* and session_etag, which StreamResuming sets.
+    if (field->name().rfind("resum", 0) == 0 || field->name() == "session_etag") continue;
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_map()) {
       CollectDeclared(field->message_type(), names);
     } else {

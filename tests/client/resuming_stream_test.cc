@@ -199,6 +199,88 @@ TEST(ResumingStreamTest, AFullServerAndAnIdStillInUseAreTriedAgain) {
   EXPECT_EQ(answer.texts.at(0), kText);
 }
 
+TEST(ResumingStreamTest, WhoMayBeginAgainDoes) {
+  FakeServer server;
+  server.tries = {{-1, Broken()}, {-1, Broken()}, {3, Broken()}};
+  const Answer answer = Ask(server, {}, {.begins_again = true});
+  EXPECT_EQ(answer.status, absl::OkStatus());
+  EXPECT_EQ(answer.texts.at(0), kText);
+  ASSERT_EQ(server.requests.size(), 4);
+  EXPECT_THAT(server.requests[2].resume_token_ids(), IsEmpty());
+  EXPECT_EQ(server.requests[3].resume_token_ids_size(), 1);
+  FakeServer unreachable;
+  unreachable.tries.assign(20, {-1, Broken()});
+  EXPECT_EQ(Ask(unreachable, {}, {.begins_again = true}).status, Broken());
+  EXPECT_EQ(unreachable.requests.size(), 1 + 5);
+}
+
+// A turn of the session "old".
+v1::GenerateRequest Turn() {
+  v1::GenerateRequest request;
+  request.set_session_name("old");
+  request.set_session_etag("v1");
+  return request;
+}
+
+TEST(ResumingStreamTest, ATurnGoesOnInASessionAsItsOwnWas) {
+  for (const absl::Status& lost :
+       {absl::NotFoundError("no such session"), absl::AbortedError("the session has changed")}) {
+    FakeServer server;
+    server.tries = {{3, Broken()}, {-1, lost}, {2, Broken()}};
+    int num_reopened = 0;
+    const auto reopen = [&] {
+      ++num_reopened;
+      v1::Session session;
+      session.set_name("new");
+      session.set_etag("v2");
+      return session;
+    };
+    const Answer answer = Ask(server, Turn(), {.reopen = reopen});
+    EXPECT_EQ(answer.status, absl::OkStatus());
+    EXPECT_EQ(answer.texts.at(0), kText);
+    EXPECT_EQ(num_reopened, 1);
+    ASSERT_EQ(server.requests.size(), 4);
+    EXPECT_EQ(server.requests[1].session_etag(), "v1");
+    for (const v1::GenerateRequest& later : {server.requests[2], server.requests[3]}) {
+      EXPECT_EQ(later.session_name(), "new");
+      EXPECT_EQ(later.session_etag(), "v2");
+    }
+    EXPECT_EQ(server.requests[3].resume_token_ids(0).ids_size(), 5);
+  }
+}
+
+TEST(ResumingStreamTest, ATurnWithoutASessionToGoOnInEnds) {
+  const absl::Status gone = absl::NotFoundError("no such session");
+  FakeServer server;
+  server.tries = {{3, Broken()}, {-1, gone}};
+  EXPECT_EQ(Ask(server, Turn()).status, gone);
+  FakeServer forever;
+  forever.tries.assign(20, {-1, gone});
+  EXPECT_EQ(Ask(forever, Turn(), {.reopen = [] { return v1::Session(); }}).status, gone);
+  EXPECT_EQ(forever.requests.size(), 1 + 5);
+  // The reason why there is none is told once a part of the answer has come.
+  const absl::Status other = absl::FailedPreconditionError("another model");
+  FakeServer replaced;
+  replaced.tries = {{3, Broken()}, {-1, gone}};
+  EXPECT_EQ(Ask(replaced, Turn(), {.reopen = [&] { return other; }}).status, other);
+  FakeServer dying;
+  dying.tries = {{3, Broken()}, {-1, gone}};
+  EXPECT_EQ(Ask(dying, Turn(), {.reopen = [&] { return Broken(); }}).status, absl::OkStatus());
+}
+
+TEST(ResumingStreamTest, ATurnThatStillRunsIsWaitedForAndOneWithoutAnEtagIsNotResumed) {
+  FakeServer server;
+  server.tries = {{3, Broken()}, {-1, absl::AbortedError("the session is in a turn")}};
+  EXPECT_EQ(Ask(server, Turn()).status, absl::OkStatus());
+  EXPECT_EQ(server.requests.size(), 3);
+  FakeServer other;
+  other.tries = {{3, Broken()}};
+  v1::GenerateRequest turn = Turn();
+  turn.clear_session_etag();
+  EXPECT_EQ(Ask(other, turn).status, Broken());
+  EXPECT_EQ(other.requests.size(), 1);
+}
+
 TEST(ResumingStreamTest, WithoutTriesTheStreamIsLeftAsItIs) {
   FakeServer server;
   server.tries = {{3, Broken()}};

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -17,6 +18,8 @@ import grpc
 import harness
 import resuming
 from harness import Client, Server, make_request, pb
+from quire.v1 import session_service_pb2 as sb
+from test_sessions import Conversation, SessionCalls
 
 ROUNDS = int(os.environ.get("QUIRE_RESUME_ROUNDS", 4))
 NUM_STREAMS = 16
@@ -133,6 +136,276 @@ class KillTest(unittest.TestCase):
                          undisturbed.stdout)
         self.assertEqual(sum(len(message.get("logprobs", ())) for message in messages), 400)
         self.assertEqual(server.stop(), 0)
+
+
+class Proxy:
+    """A way to a server that can be cut."""
+
+    hides_cuts = False  # the server does not notice that its client is gone
+
+    def __init__(self, address: str):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        host, port = address.rsplit(":", 1)
+        self._server = host, int(port)
+        self._clients: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._server)
+            self._clients += [client, server]
+            for one, other in ((client, server), (server, client)):
+                self._threads.append(threading.Thread(target=self._pump, args=(one, other, one is client)))
+                self._threads[-1].start()
+
+    def _pump(self, one: socket.socket, other: socket.socket, is_client: bool):
+        try:
+            while part := one.recv(1 << 16):
+                try:
+                    other.sendall(part)
+                except OSError:
+                    if is_client:
+                        break  # else what the server still sends is dropped
+        except OSError:
+            pass
+        if not (is_client and self.hides_cuts):
+            self._shut(other)
+
+    @staticmethod
+    def _shut(end: socket.socket):
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is shut already
+
+    def cut(self):
+        for client in self._clients[::2]:
+            self._shut(client)
+
+    def close(self):
+        self.hides_cuts = False
+        self._shut(self.listener)
+        for end in self._clients:
+            self._shut(end)
+        for thread in self._threads:
+            thread.join()
+        for end in (self.listener, *self._clients):
+            end.close()
+
+
+QUESTIONS = ("one?", "two?", "three?")
+
+
+class ChatTest(unittest.TestCase):
+    """`quire chat` without a terminal: each answer is that of an undisturbed server, to the token."""
+
+    FLAGS = ("--max_tokens", "300", "--ignore_eos", "--seed", "5", "--json", "--logprobs", "20")
+
+    @classmethod
+    def setUpClass(cls):
+        with harness.running() as (server, _):
+            shown = harness.run_cli("chat", "--server", server.address, *cls.FLAGS, text="\n".join(QUESTIONS))
+            assert shown.returncode == 0, shown.stderr
+        cls.want = []
+        for message in harness.json_lines(shown.stdout):
+            if not cls.want or "timings" in cls.want[-1][-1]:
+                cls.want.append([])
+            cls.want[-1].append(message)
+        cls.want = [cls.ids_of(answer) for answer in cls.want]
+
+    @staticmethod
+    def ids_of(messages) -> list[int]:
+        return [id for message in messages for id in message.get("token_ids", [])]
+
+    def start(self, *flags, **options) -> Server:
+        server = Server(*flags, **options)
+        self.addCleanup(lambda: server.poll() is None and server.stop())
+        return server.ready()
+
+    def begin(self, server: str):
+        self.chat = subprocess.Popen(
+            [str(harness.BIN / "quire"), "chat", "--server", server, "--resume_tries", str(TRIES), *self.FLAGS],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=harness.child_environment())
+        for end in (self.chat.stdin, self.chat.stdout, self.chat.stderr):
+            self.addCleanup(end.close)
+        self.addCleanup(self.chat.wait)
+        self.addCleanup(self.chat.kill)
+
+    def ask(self, question: str, num_messages: int | None = None) -> list[dict]:
+        """The messages of the answer, or the first ones."""
+        self.chat.stdin.write(question + "\n")
+        self.chat.stdin.flush()
+        return self.read(num_messages)
+
+    def read(self, num_messages: int | None = None) -> list[dict]:
+        messages = []
+        while len(messages) != num_messages and not (messages and "timings" in messages[-1]):
+            line = self.chat.stdout.readline()
+            self.assertTrue(line, "the end of quire chat" if self.chat.poll() is None else self.chat.stderr.read())
+            messages.append(json.loads(line))
+        return messages
+
+    def finish(self):
+        self.chat.stdin.close()
+        self.assertEqual(self.chat.wait(), 0)
+        self.assertEqual(self.chat.stderr.read(), "")
+
+    def wait_until_known(self, server: Server, num_turns: int):
+        """What the session has is asked for after each turn."""
+        deadline = time.monotonic() + harness.DEADLINE
+        while server.metrics()['quire_rpcs_total{rpc="GetSession",code="OK"}'] < num_turns:
+            self.assertLess(time.monotonic(), deadline)
+
+    def go_on(self, cut) -> list[list[int]]:
+        """Three questions. The connection is cut while the second is answered."""
+        answers = [self.ask(QUESTIONS[0])]
+        answers.append(self.ask(QUESTIONS[1], num_messages=5))
+        cut()
+        answers[1] += self.read()
+        answers.append(self.ask(QUESTIONS[2]))
+        self.finish()
+        return [self.ids_of(answer) for answer in answers]
+
+    def test_a_server_that_is_killed_in_an_answer(self):
+        first = self.start()
+        self.begin(first.address)
+
+        def replace():
+            first.signal(signal.SIGKILL)
+            first.wait()
+            self.second = self.start(listen=first.address)
+
+        self.assertEqual(self.go_on(replace), self.want)
+        metrics = self.second.metrics()
+        self.assertEqual(metrics['quire_resumes_total{result="resumed"}'], 1)
+        self.assertEqual(metrics['quire_session_turns_total{result="ok"}'], 2)
+        self.assertEqual(metrics["quire_sessions"], 0)
+
+    def test_a_server_that_is_killed_between_two_questions(self):
+        first = self.start()
+        self.begin(first.address)
+        got = [self.ask(QUESTIONS[0])]
+        self.wait_until_known(first, 1)
+        first.signal(signal.SIGKILL)
+        first.wait()
+        self.chat.stdin.write(QUESTIONS[1] + "\n")  # nobody is there yet
+        self.chat.stdin.flush()
+        time.sleep(0.2)
+        second = self.start(listen=first.address)
+        got += [self.read(), self.ask(QUESTIONS[2])]
+        self.finish()
+        self.assertEqual([self.ids_of(answer) for answer in got], self.want)
+        self.assertEqual(second.metrics()['quire_session_turns_total{result="ok"}'], 2)
+
+    def test_a_server_at_another_address(self):
+        servers = self.start(), self.start()
+        self.begin("ipv4:" + ",".join(server.address for server in servers))
+
+        def kill():
+            servers[0].signal(signal.SIGKILL)
+            servers[0].wait()
+
+        self.assertEqual(self.go_on(kill), self.want)
+        self.assertEqual(servers[1].metrics()['quire_resumes_total{result="resumed"}'], 1)
+
+    def test_a_connection_that_is_cut(self):
+        for hides_cuts in (False, True):
+            with self.subTest(hides_cuts=hides_cuts), harness.running() as (server, _):
+                proxy = Proxy(server.address)
+                proxy.hides_cuts = hides_cuts
+                self.begin(proxy.address)
+                self.assertEqual(self.go_on(proxy.cut), self.want)
+                self.assertGreaterEqual(server.metrics()['quire_resumes_total{result="resumed"}'], 1)
+                proxy.close()
+
+
+class TurnTest(harness.TestCase):
+    """Turns that are resumed in Converse and by quire generate."""
+
+    def test_a_turn_of_converse_goes_on_to_the_byte(self):
+        calls = SessionCalls(self.client)
+        for options in (dict(temperature=0), dict(temperature=1, seed=11)):
+            name = calls.create().name
+            calls.turn(name, [70] * 9, max_tokens=8, ignore_eos=True)
+            before = calls.get(name, content=True)
+            (fork,) = calls.fork(name)
+            turn = make_request([66, 67, 68], max_tokens=200, ignore_eos=True, resumable=True, **options)
+            whole = self.answer(Conversation(self.client, dict(open=fork.name), dict(turn=turn)))
+            self.assertEqual((whole[0].model_digest != "", whole[0].numerics != ""), (True, True))
+
+            talk = Conversation(self.client, dict(open=name), dict(turn=turn))
+            begun = self.answer(talk, num_deltas=6)
+            talk.call.cancel()
+            self.client.wait_until(lambda _: not calls.get(name).in_turn, "cancelled")
+            again = calls.create(content=before.content)  # as on a new server
+            for session in (before, again):
+                resumed = self.resumed(turn, begun, session)
+                rest = self.answer(Conversation(self.client, dict(open=session.name), dict(turn=resumed)))
+                self.assertEqual(self.whole_of(begun + rest), self.whole_of(whole))
+            # The turn is part of the session now, and is not done twice.
+            error = self.assert_status(grpc.StatusCode.ABORTED, lambda: self.client.inference.Generate(
+                self.resumed(turn, begun, before, in_session=True), timeout=harness.DEADLINE))
+            self.assertIn("etag", error.details())
+            for session in (name, again.name, fork.name):
+                calls.close(session)
+
+    @staticmethod
+    def whole_of(deltas) -> tuple[str, list[int]]:
+        return ("".join(delta.text_delta for delta in deltas), [id for delta in deltas for id in delta.token_ids])
+
+    @staticmethod
+    def answer(talk: Conversation, num_deltas: int | None = None) -> list:
+        talk.next()  # the session
+        deltas = []
+        while len(deltas) != num_deltas:
+            message = talk.next()
+            if message.WhichOneof("message") == "end":
+                talk.half_close()
+                assert message.end.status.code == 0, message.end.status
+                break
+            deltas.append(message.delta)
+        return deltas
+
+    @staticmethod
+    def resumed(turn, begun, session: sb.Session, in_session=False) -> pb.GenerateRequest:
+        request = pb.GenerateRequest()
+        request.CopyFrom(turn)
+        request.sampling.seed = begun[0].seed
+        request.resume_token_ids.add().ids.extend(id for delta in begun for id in delta.token_ids)
+        request.resume_text_bytes.append(sum(len(delta.text_delta.encode()) for delta in begun))
+        request.resume_model_digest, request.resume_numerics = begun[0].model_digest, begun[0].numerics
+        request.session_etag = session.etag
+        if in_session:
+            request.session_name = session.name
+        return request
+
+    def test_quire_generate_goes_on_with_a_turn(self):
+        calls, proxy = SessionCalls(self.client), Proxy(self.server.address)
+        self.addCleanup(proxy.close)
+        names = [calls.create().name for _ in range(2)]
+        arguments = ("--token_ids", "70,71,72", "--max_tokens", "400", "--ignore_eos", "--seed", "5", "--json",
+                     "--logprobs", "20", "--resume_tries", str(TRIES))
+        whole = harness.run_cli("generate", "--session", names[0], "--server", self.server.address, *arguments)
+        process = subprocess.Popen([str(harness.BIN / "quire"), "generate", "--session", names[1], "--server",
+                                    proxy.address, *arguments], stdout=subprocess.PIPE, text=True,
+                                   env=harness.child_environment())
+        self.addCleanup(process.wait)
+        self.addCleanup(process.stdout.close)
+        messages = [json.loads(process.stdout.readline()) for _ in range(5)]
+        proxy.cut()
+        messages += harness.json_lines(process.stdout.read())
+        self.assertEqual(process.wait(), 0)
+        self.assertEqual(ChatTest.ids_of(messages), ChatTest.ids_of(harness.json_lines(whole.stdout)))
+        self.assertEqual({calls.get(name).num_tokens for name in names}, {403})
+        for name in names:
+            calls.close(name)
 
 
 class RefusalTest(harness.TestCase):

@@ -45,8 +45,8 @@ class SessionCalls:
             fields["ttl"] = duration_pb2.Duration(seconds=int(ttl // 1), nanos=round(ttl % 1 * 1e9))
         return self._call(self.stub.CreateSession, sb.CreateSessionRequest(**fields))
 
-    def get(self, name) -> sb.Session:
-        return self._call(self.stub.GetSession, sb.GetSessionRequest(name=name))
+    def get(self, name, **fields) -> sb.Session:
+        return self._call(self.stub.GetSession, sb.GetSessionRequest(name=name, **fields))
 
     def list(self, **fields) -> sb.ListSessionsResponse:
         return self._call(self.stub.ListSessions, sb.ListSessionsRequest(**fields))
@@ -495,6 +495,12 @@ class TenantTest(unittest.TestCase):
             # Ids of requests are each tenant's own.
             self.assertNotEqual(alice.create(request_id="r").name, bob.create(request_id="r").name)
             self.assertEqual(olga.get(name).name, name)
+            # What a session has is for its tenant alone.
+            self.assertEqual(len(alice.get(name, content=True).content.token_ids), 48)
+            not_found(lambda: bob.get(name, content=True))
+            with self.assertRaises(grpc.RpcError) as caught:
+                olga.get(name, content=True)
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.PERMISSION_DENIED)
             self.assertEqual([s.name for s in olga.list(tenant="alice").sessions][0], name)
             olga.close(name)
             not_found(lambda: alice.get(name))
@@ -525,7 +531,11 @@ class CommandTest(harness.TestCase):
         self.assertRegex(self.quire("session", "get", name), rf"{name} +20 +2 +\d+s +demo")
         self.assertEqual([s["name"] for s in harness.json_lines(self.quire("session", "list", "--json"))],
                          [name, *children])
-        for session in (name, *children, name):
+        content = harness.SCRATCH / "content.json"
+        content.write_text(self.quire("session", "get", name, "--content"))
+        again = self.quire("session", "create", "--content", str(content)).strip()
+        self.assertEqual(self.quire("session", "get", again, "--content"), content.read_text())
+        for session in (name, *children, name, again):
             self.quire("session", "close", session)
         self.assertIn("no such session", run_cli("session", "get", name, "--server", self.server.address).stderr)
 
@@ -541,6 +551,61 @@ class CommandTest(harness.TestCase):
         self.quire("chat", "--max_tokens", "8", "--seed", "1", text="one?\ntwo?\nthree?\n/reset\none?\n")
         self.assertEqual(list(SessionCalls(self.client).list().sessions), [], "they were closed")
         self.assertEqual([count(rpc) for rpc in ("CreateSession", "CloseSession")], [n + 2 for n in before])
+
+
+class ContentTest(harness.TestCase):
+    """A session is made again from its content."""
+
+    def test_a_conversation_goes_on_in_another_session(self):
+        calls = SessionCalls(self.client)
+        options = dict(max_tokens=10, allowed_token_ids=LETTERS, seed=3, token_ids=True)
+        prefix = self.client.prefixes.CreatePrefix(pb_prefix.CreatePrefixRequest(chat=chat_pb2.ChatMessages(
+            messages=[chat_pb2.ChatMessage(role="system", content="Be brief.")])), timeout=harness.DEADLINE)
+        for prefix_name in (None, prefix.name):
+            first = calls.create(prefix_name=prefix_name, salt="s").name
+            for question in ("one?", "two?"):
+                calls.turn(first, [("user", question)], **options)
+            known = calls.get(first, content=True)
+            self.assertEqual(calls.get(first).HasField("content"), False)
+            self.assertEqual([message.role for message in known.content.chat.messages], ["user", "assistant", "user"])
+            self.assertEqual(known.content.answer_tokens, 10)
+            again = calls.create(prefix_name=known.prefix_name or None, content=known.content)
+            self.assertEqual((again.num_tokens, again.prefix_name), (known.num_tokens, known.prefix_name))
+            want, got = (calls.turn(name, [("user", "three?")], **options) for name in (first, again.name))
+            self.assertEqual(got.completions[0].token_ids, want.completions[0].token_ids)
+            self.assertEqual(got.usage.prompt_tokens, want.usage.prompt_tokens)
+            self.assertEqual(calls.get(first, content=True).content, calls.get(again.name, content=True).content)
+            for name in (first, again.name):
+                calls.close(name)
+        self.client.prefixes.DeletePrefix(pb_prefix.DeletePrefixRequest(name=prefix.name), timeout=harness.DEADLINE)
+
+    def test_another_content_is_refused(self):
+        calls = SessionCalls(self.client)
+        name = calls.create().name
+        calls.append(name, prompt(10))
+        content = calls.get(name, content=True).content
+        content.token_ids[3] += 1
+        error = self.assert_status(grpc.StatusCode.FAILED_PRECONDITION, lambda: calls.create(content=content))
+        self.assertIn("content.content_sha256: with the model and the prefix of this server, want", error.details())
+        talk = Conversation(self.client, dict(create=sb.CreateSessionRequest(content=content)))
+        error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, talk.next)
+        self.assertIn("create.content: want none in Converse", error.details())
+        calls.close(name)
+
+    def test_the_etag_of_a_turn(self):
+        calls = SessionCalls(self.client)
+        made = calls.create()
+        turn = make_request(prompt(5), session=made.name, **GREEDY)
+        turn.session_etag = made.etag
+        self.client.inference.Generate(turn, timeout=harness.DEADLINE)
+        error = self.assert_status(grpc.StatusCode.ABORTED,
+                                   lambda: self.client.inference.Generate(turn, timeout=harness.DEADLINE))
+        self.assertIn("etag: the session has changed", error.details())
+        turn.ClearField("session_name")
+        error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT,
+                                   lambda: self.client.inference.Generate(turn, timeout=harness.DEADLINE))
+        self.assertIn("session_etag: want none without session_name", error.details())
+        calls.close(made.name)
 
 
 class HeldTest(harness.TestCase):

@@ -57,6 +57,18 @@ GenerateParams Turn(const std::string& session, TokenIds prompt, int32_t max_tok
   return params;
 }
 
+// Returns a turn as `params` in `session`, of which the tokens `arrived` came. No text came.
+GenerateParams ResumedTurn(EngineHarness& harness, const std::string& session,
+                           GenerateParams params, TokenIds arrived) {
+  params.session = {.name = session, .etag = InfoOf(harness, session).etag};
+  if (!params.sampling.seed.has_value()) params.sampling.seed = 0;
+  params.resume = ResumeParams{.token_ids = {std::move(arrived)},
+                               .text_bytes = {0},
+                               .model_digest = "digest",
+                               .numerics = "numerics"};
+  return params;
+}
+
 // Returns the answer to the same request without a session.
 CollectingSink::Sample Alone(EngineHarness& harness, GenerateParams params, TokenIds whole) {
   params.session = {};
@@ -157,6 +169,82 @@ TEST(SessionTurnTest, AComputedAppendIsCachedAndDrawsNothing) {
   ASSERT_TRUE(turn->WaitFinished());
   EXPECT_EQ(turn->summary().usage.cached_tokens, 39);
   EXPECT_EQ(turn->summary().usage.fork_recomputed_tokens, 0);
+}
+
+// Cuts a turn behind each of its tokens. Each cut is resumed in a session as the first one was.
+TEST_P(SessionTest, AResumedTurnEndsAsAWholeOne) {
+  const auto harness = EngineHarness::TinyLlama();
+  const std::string name = CreateSession(*harness);
+  harness->Generate(Turn(name, RandomIds(30, 1), 10));
+  const std::string undisturbed = ForkSession(*harness, name, 40);
+  const auto seed = GetParam() ? std::optional<uint64_t>(7) : std::nullopt;
+  const GenerateParams params = Turn(undisturbed, RandomIds(9, 2), 12, seed);
+  const CollectingSink::Sample whole = harness->Generate(params);
+  const CollectingSink::Sample next = harness->Generate(Turn(undisturbed, RandomIds(4, 3), 5));
+  for (size_t cut = 0; cut <= whole.token_ids.size(); ++cut) {
+    SCOPED_TRACE(cut);
+    const std::string child = ForkSession(*harness, name, 40);
+    const TokenIds arrived(whole.token_ids.begin(),
+                           whole.token_ids.begin() + static_cast<int64_t>(cut));
+    const auto sink = harness->Submit(ResumedTurn(*harness, child, params, arrived));
+    ASSERT_TRUE(sink->WaitFinished());
+    ASSERT_TRUE(sink->status().ok()) << sink->status();
+    TokenIds ids = arrived;
+    Add(ids, sink->sample().token_ids);
+    EXPECT_EQ(ids, whole.token_ids);
+    EXPECT_EQ(sink->sample().text, whole.text);
+    EXPECT_EQ(sink->sample().finish_reason, whole.finish_reason);
+    EXPECT_EQ(sink->summary().usage.resumed_tokens, cut);
+    EXPECT_EQ(sink->summary().usage.kept_tokens, 40);
+    EXPECT_EQ(InfoOf(*harness, child).num_tokens, 40 + 9 + 12);
+    testing::ExpectSame(harness->Generate(Turn(child, RandomIds(4, 3), 5)), next);
+  }
+  harness->ExpectIdleIsEmpty();
+}
+
+// The server of a turn is gone. Another one makes its session again and goes on with the turn.
+TEST_P(SessionTest, ATurnIsResumedOnAnotherServer) {
+  const auto first = EngineHarness::TinyLlama();
+  const std::string name = CreateSession(*first);
+  first->Generate(Turn(name, RandomIds(30, 1), 10));
+  const auto known = first->engine().sessions().GetWithContent({}, name);
+  ASSERT_TRUE(known.ok()) << known.status();
+  const auto seed = GetParam() ? std::optional<uint64_t>(7) : std::nullopt;
+  const GenerateParams params = Turn(name, RandomIds(9, 2), 12, seed);
+  const CollectingSink::Sample whole = first->Generate(params);
+  const CollectingSink::Sample next = first->Generate(Turn(name, RandomIds(4, 3), 5));
+
+  const auto second = EngineHarness::TinyLlama();
+  for (const bool pinned : {false, true}) {
+    const std::string again = CreateSession(*second, {.pinned = pinned, .content = known->content});
+    TokenIds ids(whole.token_ids.begin(), whole.token_ids.begin() + 7);
+    const auto sink = second->Submit(ResumedTurn(*second, again, params, ids));
+    ASSERT_TRUE(sink->WaitFinished());
+    ASSERT_TRUE(sink->status().ok()) << sink->status();
+    Add(ids, sink->sample().token_ids);
+    EXPECT_EQ(ids, whole.token_ids);
+    EXPECT_EQ(sink->sample().text, whole.text);
+    EXPECT_EQ(InfoOf(*second, again).num_pinned_blocks, pinned ? 4 : 0) << "of 60 tokens";
+    testing::ExpectSame(second->Generate(Turn(again, RandomIds(4, 3), 5)), next);
+  }
+}
+
+TEST(SessionTurnTest, AResumedTurnFindsTheSessionAsItWasOrIsRefused) {
+  const auto harness = EngineHarness::Fake();
+  const std::string name = CreateSession(*harness);
+  const GenerateParams params = Turn(name, RandomIds(9, 2), 12, 7);
+  GenerateParams resumed = ResumedTurn(*harness, name, params, {65, 66});
+  harness->Generate(params);  // the end of the turn got lost, not the turn
+  const auto aborted = harness->engine().Submit(resumed, std::make_shared<CollectingSink>());
+  EXPECT_EQ(aborted.status().code(), StatusCode::kAborted);
+  EXPECT_EQ(InfoOf(*harness, name).num_tokens, 21);
+
+  resumed.session.etag.clear();
+  const auto sink = harness->Submit(resumed);
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(sink->status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(sink->status().message()), HasSubstr("session_etag: want"));
+  EXPECT_EQ(InfoOf(*harness, name).num_tokens, 21);
 }
 
 // Cancels a turn after each number of its deltas, and in the frontend.

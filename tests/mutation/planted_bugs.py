@@ -1115,6 +1115,12 @@ bug("PrefixOfNothing", "an empty text is a prefix", "if (request.has_text() && r
     "if (!BUG && request.has_text() && request.text().empty()) {")
 bug("PrefixEndlessTtlTold", "an error quotes a ttl that is none", 'IsFinite(ttl) ? absl::FormatDuration(ttl)',
     '(BUG || IsFinite(ttl)) ? absl::FormatDuration(ttl)')
+bug, drop = source("server/grpc/session_conversion.cc", "server_test:ProtoConversionTest.*Content*")
+drop("LiteralMessageLost", "a copied session reads its users' text for control tokens", "(*copy.messages)[index].literal = true;")
+bug("LiteralMessageTwice", "a literal message of a copied session is named twice", "if (index <= before ||", "if ((BUG ? index < before : index <= before) ||")
+bug("LiteralMessageBehind", "... or is none of its messages", "index >= static_cast<uint32_t>(content.chat().messages_size())",
+    "index >= static_cast<uint32_t>(content.chat().messages_size()) + (BUG ? 1 : 0)")
+
 bug, drop = source("server/grpc/proto_time.cc", "server_test:PrefixConversionTest.*")
 bug("SignsOfTwoKinds", "a duration has seconds of one sign and nanoseconds of the other", "const bool is_valid = same_sign &&",
     "const bool is_valid = (BUG || same_sign) &&")
@@ -1283,6 +1289,11 @@ bug("SessionReplacedOnCancel", "a turn that was cancelled changes its session", 
 bug("SessionAfterFinish", "a turn's end is sent before the session has its tokens",
     "  Commit();  // first", "  if (BUG) sink_->Finish(status, {.usage = WithSession(summary.usage), .timings = summary.timings});\n"
     "  Commit();  // first")
+drop("ResumedTokensLost", "a session lacks what arrived of a turn before it was resumed",
+     "generated_ = params.resume->token_ids.front();", "session_test:*Resumed*")
+bug, drop = source("engine/frontend/resume_check.cc", "session_test:*Resumed*")
+bug("ResumedWithoutEtag", "a turn is resumed in a session that may have it already", "if (!params.session.name.empty() && params.session.etag",
+    "if (!BUG && !params.session.name.empty() && params.session.etag")
 bug, drop = source("engine/sharing/session_content.cc", "sharing_test:SessionContentTest.*")
 bug("ForkWritesTail", "a fork keeps its parent's tokens behind the fork", "std::min(chunk.num_used, left)",
     "BUG ? chunk.num_used : std::min(chunk.num_used, left)")
@@ -1299,18 +1310,33 @@ drop("SessionBytesUnbounded", "sessions hold any amount of text", "RETURN_IF_ERR
 bug("SessionHashNoModel", "a session's request_id is used again with another model", "absl::HashOf(model,", "absl::HashOf(BUG ? std::string() : model,")
 bug("SessionHashNoPrefix", "... with another prefix", ("absl::HashOf(model,", " prefix_name,"), " BUG ? std::string() : prefix_name,")
 bug("SessionHashNoDisplayName", "... with another display name", ("absl::HashOf(model,", " display_name,"), " BUG ? std::string() : display_name,")
-bug("SessionHashNoSalt", "... with another salt", ("absl::HashOf(model,", " salt);"), " BUG ? std::string() : salt);")
+bug("SessionHashNoSalt", "... with another salt", ("absl::HashOf(model,", " salt,"), " BUG ? std::string() : salt,")
+bug("SessionHashNoContent", "... with another content", ("absl::HashOf(model,", "content.has_value() ?"), "!BUG && content.has_value() ?")
+bug("SessionHashNoAnswer", "... with a content that is another answer", "answer_len, content_sha256);",
+    "BUG ? std::optional<int64_t>() : answer_len, content_sha256);")
+bug("SessionHashNoMessages", "... with a content that is a conversation", "messages.has_value(),", "!BUG && messages.has_value(),")
 bug("SessionHashNoTtl", "... with another ttl", ("absl::HashOf(model,", " ttl,"), " BUG ? absl::Duration() : ttl,")
 bug("SessionHashNoPinned", "... pinned", ("absl::HashOf(model,", " pinned,"), " !BUG && pinned,")
 bug("ForkHashNoToken", "... of a fork at another token", "at_token.value_or(-1), count", "BUG ? -1 : at_token.value_or(-1), count")
 bug("ForkHashNoTtl", "... of a fork with another ttl", "ttl.value_or(absl::ZeroDuration()),", "BUG ? absl::Duration() : ttl.value_or(absl::ZeroDuration()),")
 bug("ForkHashNoPinned", "... of a fork that is pinned", "pinned.has_value() ? 1", "!BUG && pinned.has_value() ? 1")
-bug("AppendHashNoKind", "... of an append of another kind", "absl::HashOf(content.index(),", "absl::HashOf(BUG ? size_t{0} : content.index(),")
 bug("SessionEndDrifts", "a session's end moves when it is looked at", ".expire_time = record.expiry_wall,",
     ".expire_time = BUG ? clock_.Date() + (record.expiry - clock_.Now()) : record.expiry_wall,")
+bug, drop = source("engine/sharing/session_registry_content.cc", "sharing_test:SessionRegistryTest.*")
+bug("ContentOfAnyTenant", "an operator reads what another tenant's session has", "if (info.tenant != caller.tenant) {",
+    "if (!BUG && info.tenant != caller.tenant) {")
+bug("MessagesOfPrefixShown", "what follows another tenant's messages is shown", "if (prefix != nullptr && !content->owns_prefix() &&",
+    "if (!BUG && prefix != nullptr && !content->owns_prefix() &&")
+bug("CutPrefixCopied", "a session that lost a part of its prefix is copied as if it had all", "if (!content->begins_with_prefix()) {",
+    "if (!BUG && !content->begins_with_prefix()) {")
+bug("AnyContentTaken", "a session is made of tokens of another model", "if (given == here) return content;", "if (BUG || given == here) return content;")
 bug, drop = source("engine/sharing/session_seam.cc", "sharing_test:SessionSeamTest.*")
 bug("AnswerTokenizedAgain", "an answer is tokenized again with the next turn",
     "before.num_tokens() > 0 && rendered.starts_with(seen)", "!BUG && before.num_tokens() > 0 && rendered.starts_with(seen)")
+drop("CopyTooLong", "a session is restored without room for a token", 'RETURN_IF_ERROR(CheckLength("content", content));')
+bug("CopyAllAnswer", "a copy that is all answer is refused", "answer_len > std::ssize(copy.ids)", "answer_len + (BUG ? 1 : 0) > std::ssize(copy.ids)")
+bug("AnswerNotBegun", "a copy forgets that an answer has begun", ".begins_answer = generates});", ".begins_answer = !BUG && generates});")
+drop("CopyOfAnyIds", "a copy has tokens that the model lacks", 'RETURN_IF_ERROR(frontend_.CheckTokenIds("content.token_ids", copy.ids));')
 bug("PrefixSeamIgnored", "what follows a prefix is tokenized by itself", "if (before.is_bare_prefix()) {",
     "if (!BUG && before.is_bare_prefix()) {", "prefix_test:SessionPinsTest.*")
 bug, drop = source("engine/sharing/session_registry_pins.cc", "prefix_test:SessionPinsTest.*")

@@ -43,7 +43,8 @@ class SessionRegistryTest : public ::testing::Test {
 
   testing::FakeClock clock_;
   testing::FakeTokenizer tokenizer_;
-  Frontend frontend_{tokenizer_, nullptr, {.vocab_size = 258, .max_prompt_bytes = 100}};
+  Frontend frontend_{
+      tokenizer_, nullptr, {.vocab_size = 258, .max_model_len = 64, .max_prompt_bytes = 100}};
   SessionSeam seam_{frontend_, tokenizer_, 64};
   SessionRegistry registry_{seam_, clock_, {.model = "tiny"}};
 };
@@ -78,6 +79,119 @@ TEST_F(SessionRegistryTest, TheBytesOfAllSessionsAreBounded) {
     EXPECT_EQ(registry.num_bytes(), 40);
   }
   EXPECT_EQ(registry.num_bytes(), 20);
+}
+
+TEST_F(SessionRegistryTest, ASessionIsMadeAgainFromItsContent) {
+  const SessionInfo first = Filled({1, 2, 3});
+  const auto known = registry_.GetWithContent({}, first.name);
+  ASSERT_TRUE(known.ok()) << known.status();
+  EXPECT_EQ(known->etag, first.etag);
+  EXPECT_EQ(known->content->ids, TokenIds({1, 2, 3}));
+  EXPECT_FALSE(registry_.Get({}, first.name)->content.has_value());
+  SessionRegistry other(seam_, clock_, {.model = "tiny"});
+  const auto again = other.Create({.content = known->content});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->num_tokens, 3);
+  EXPECT_EQ(other.num_bytes(), 12);
+  EXPECT_EQ(other.GetWithContent({}, again->name)->content->ids, known->content->ids);
+}
+
+TEST_F(SessionRegistryTest, AnotherContentIsRefused) {
+  const SessionCopy content = *registry_.GetWithContent({}, Filled({1, 2, 3}).name)->content;
+  SessionCopy changed = content;
+  changed.ids[2] = 4;
+  SessionCopy short_hash = content;
+  short_hash.content_sha256.resize(31);
+  SessionRegistry other(seam_, clock_, {.model = "tiny", .model_digest = "another"});
+  for (const absl::Status& refused :
+       {registry_.Create({.content = changed}).status(),
+        registry_.Create({.content = short_hash}).status(),
+        registry_.Create({.content = SessionCopy{.ids = {1, 2, 3}}}).status(),
+        other.Create({.content = content}).status()}) {
+    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("content.content_sha256: with the"));
+  }
+  EXPECT_EQ(registry_.num_bytes(), 12);
+}
+
+TEST_F(SessionRegistryTest, TheContentIsPartOfWhatCameWithARequestId) {
+  const SessionCopy one = *registry_.GetWithContent({}, Filled({1, 2, 3}).name)->content;
+  const SessionCopy two = *registry_.GetWithContent({}, Filled({1, 2, 4}).name)->content;
+  const SessionInfo made = Created({.request_id = "r", .content = one});
+  EXPECT_EQ(Created({.request_id = "r", .content = one}).name, made.name);
+  SessionCopy with_messages = one;
+  with_messages.messages.emplace();
+  SessionCopy with_answer = one;
+  with_answer.answer_len = 0;
+  for (const std::optional<SessionCopy>& other :
+       {std::optional(two), std::optional(with_messages), std::optional(with_answer),
+        std::optional<SessionCopy>()}) {
+    EXPECT_EQ(registry_.Create({.request_id = "r", .content = other}).status().code(),
+              StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(SessionRegistryTest, TheContentIsForTheTenantAlone) {
+  const SessionCaller owner{.tenant = "a"}, other{.tenant = "b"};
+  const SessionCaller boss{.tenant = "b", .is_operator = true};
+  const std::string name = Filled({1, 2, 3}, {.caller = owner}).name;
+  EXPECT_EQ(registry_.GetWithContent(owner, name)->content->ids.size(), 3);
+  EXPECT_EQ(registry_.GetWithContent(other, name).status(), registry_.Get(other, "none").status());
+  EXPECT_EQ(GetCode(name, boss), StatusCode::kOk);
+  EXPECT_EQ(registry_.GetWithContent(boss, name).status().code(), StatusCode::kPermissionDenied);
+}
+
+TEST_F(SessionRegistryTest, TheContentCountsAgainstTheBytesOfAll) {
+  const SessionCopy ten = *registry_.GetWithContent({}, Filled(TokenIds(10, 1)).name)->content;
+  SessionRegistry small(seam_, clock_, {.model = "tiny", .max_bytes = 79});
+  ASSERT_TRUE(small.Create({.content = ten}).ok());
+  EXPECT_EQ(small.Create({.content = ten}).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(small.num_bytes(), 40);
+}
+
+TEST_F(SessionRegistryTest, TheContentHasNothingOfATurnThatRuns) {
+  const SessionInfo session = Filled({1, 2, 3});
+  const auto turn = registry_.BeginTurn("", session.name, "", [] {});
+  ASSERT_TRUE(turn.ok());
+  EXPECT_EQ(registry_.GetWithContent({}, session.name)->content->ids.size(), 3);
+}
+
+// A prefix of "a" that all may use.
+TEST_F(SessionRegistryTest, BehindAPrefixOnlyWhatTheTenantMayReadIsGiven) {
+  const auto prefix = std::make_shared<PrefixContent>();
+  prefix->tenant = "a";
+  prefix->ids = {7, 8};
+  prefix->given = TokenIds{7, 8};
+  SessionRegistry registry(seam_, clock_,
+                           {.model = "tiny", .resolve_prefix = [&](const auto&, auto) {
+                              return absl::StatusOr<std::shared_ptr<const PrefixContent>>(prefix);
+                            }});
+  const auto made = [&](const std::string& tenant) {
+    const std::string name =
+        registry.Create({.caller = {.tenant = tenant}, .prefix_name = "prefixes/p"})->name;
+    EXPECT_TRUE(
+        registry.Append({.caller = {.tenant = tenant}, .name = name, .content = TokenIds{9}}).ok());
+    return name;
+  };
+  for (const std::string tenant : {"a", "b"}) {
+    const auto known = registry.GetWithContent({.tenant = tenant}, made(tenant));
+    ASSERT_TRUE(known.ok()) << known.status();
+    EXPECT_EQ(known->content->ids, TokenIds{9}) << "not the prefix's";
+    SessionParams params{
+        .caller = {.tenant = tenant}, .prefix_name = "prefixes/p", .content = known->content};
+    EXPECT_EQ(registry.Create(params)->num_tokens, 3);
+    params.prefix_name.clear();
+    EXPECT_EQ(registry.Create(params).status().code(), StatusCode::kFailedPrecondition);
+  }
+  const auto fork = registry.Fork({.caller = {.tenant = "a"}, .name = made("a"), .at_token = 1});
+  EXPECT_EQ(registry.GetWithContent({.tenant = "a"}, fork->front().name).status().code(),
+            StatusCode::kFailedPrecondition);
+
+  prefix->given = ChatMessages{{"system", "s"}};
+  const std::string mine = made("a"), others = made("b");
+  EXPECT_TRUE(registry.GetWithContent({.tenant = "a"}, mine).ok());
+  EXPECT_EQ(registry.GetWithContent({.tenant = "b"}, others).status().code(),
+            StatusCode::kPermissionDenied);
 }
 
 TEST_F(SessionRegistryTest, NothingIsPinnedWithoutALedger) {
@@ -376,7 +490,8 @@ TEST_F(SessionRegistryTest, ARequestIdStandsForEveryField) {
   ASSERT_TRUE(registry.Create(params).ok());
   {
     // A new member wants a case below.
-    const auto& [caller, model, prefix_name, display_name, pinned, ttl, salt, request_id] = params;
+    const auto& [caller, model, prefix_name, display_name, pinned, ttl, salt, request_id, content] =
+        params;
     EXPECT_TRUE(caller.tenant.empty());
   }
   const std::vector<void (*)(SessionParams&)> changes = {
@@ -385,7 +500,8 @@ TEST_F(SessionRegistryTest, ARequestIdStandsForEveryField) {
       [](SessionParams& other) { other.display_name = "d"; },
       [](SessionParams& other) { other.pinned = true; },
       [](SessionParams& other) { other.ttl += absl::Nanoseconds(1); },
-      [](SessionParams& other) { other.salt = "s"; }};
+      [](SessionParams& other) { other.salt = "s"; },
+      [](SessionParams& other) { other.content.emplace(); }};
   for (size_t i = 0; i < changes.size(); ++i) {
     SessionParams other = params;
     changes[i](other);

@@ -1,7 +1,9 @@
 #include "engine/sharing/session_seam.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -138,6 +140,93 @@ TEST_F(SessionSeamTest, AForkInsideAnAnswerIsAShorterAnswer) {
     const SessionContent next = Extended(answered.First(n), ChatMessages{{"user", "r"}});
     EXPECT_EQ(Text(next), n == 6 ? "u:q;u:r;a:" : kept + ";u:r;a:");
   }
+}
+
+// What may follow a session.
+const struct {
+  PromptContent given;
+  bool generates = true;
+} kNext[] = {{ChatMessages{{"user", "xyr"}}},
+             {ChatMessages{{"user", "r"}}, false},
+             {TokenIds{}},
+             {TokenIds{'x'}},
+             {std::string("yt")},
+             {TokenIds{'x'}, false}};
+
+TEST_F(SessionSeamTest, ARestoredSessionGoesOnAsTheFirst) {
+  const auto prefix = std::make_shared<PrefixContent>();
+  prefix->given = ChatMessages{{"system", "s"}, {"user", "p"}};
+  prefix->ids = *frontend_.EncodePrefix(prefix->given);
+  const SessionContent bare(prefix, /*owns_prefix=*/true);
+  const SessionContent asked = Extended({}, ChatMessages{{"user", "q"}});
+  const SessionContent thought = Answered(asked, "think#xy");
+  std::vector<SessionContent> contents = {
+      {},
+      Extended({}, std::string("ab")),
+      Extended({}, TokenIds{'a', kXy}),
+      asked,
+      Answered(asked, "xy"),
+      thought,
+      Extended(thought, ChatMessages{{"user", "r"}}),
+      Answered(Extended(thought, ChatMessages{{"user", "r"}}), "z"),
+      Extended({}, ChatMessages{{"system", "s"}}, /*generates=*/false),
+      Extended(asked, TokenIds{'x'}),
+      bare,
+      Extended(bare, TokenIds{}),
+      Answered(Extended(bare, ChatMessages{{"user", "q"}}), "xy"),
+      Extended(bare, ChatMessages{{"user", "q"}}, /*generates=*/false)};
+  for (int64_t n = 5; n < thought.num_tokens(); ++n) contents.push_back(thought.First(n));
+  for (size_t i = 0; i < contents.size(); ++i) {
+    SCOPED_TRACE(i);
+    const SessionContent& first = contents[i];
+    ASSERT_TRUE(first.begins_with_prefix());
+    const auto again =
+        seam_.Restore(first.prefix() == nullptr ? SessionContent() : bare, first.Copy());
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->ToIds(), first.ToIds());
+    EXPECT_EQ(again->num_bytes(), first.num_bytes());
+    EXPECT_EQ(again->conversation() == nullptr, first.conversation() == nullptr);
+    for (const auto& next : kNext) {
+      const auto want = seam_.Extend(first, next.given, next.generates);
+      const auto got = seam_.Extend(*again, next.given, next.generates);
+      ASSERT_EQ(got.status(), want.status());
+      if (!want.ok()) continue;
+      EXPECT_EQ(got->content.ToIds(), want->content.ToIds());
+      EXPECT_EQ(got->kept_tokens, want->kept_tokens);
+    }
+  }
+}
+
+TEST_F(SessionSeamTest, WhatNoSessionCanHaveHadIsNotRestored) {
+  const SessionCopy good = Answered(Extended({}, ChatMessages{{"user", "q"}}), "xy").Copy();
+  EXPECT_EQ(good.answer_len, 2);
+  const auto error = [&](auto change, const SessionContent& prefix = {}) {
+    SessionCopy copy = good;
+    change(copy);
+    const auto restored = seam_.Restore(prefix, copy);
+    EXPECT_EQ(restored.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(restored.status().message());
+  };
+  EXPECT_THAT(error([](SessionCopy& c) { c.ids[3] = 259; }),
+              HasSubstr("content.token_ids[3]: want 0..258, got 259"));
+  EXPECT_THAT(error([](SessionCopy& c) { c.answer_len = 9; }),
+              HasSubstr("content.answer_tokens: want at most the 8 tokens of content, got 9"));
+  EXPECT_THAT(error([](SessionCopy& c) { c.messages.reset(); }),
+              HasSubstr("content.answer_tokens: want none without content.chat"));
+  EXPECT_THAT(error([](SessionCopy& c) { c.messages->clear(); }),
+              HasSubstr("chat.messages: want at least one message"));
+  EXPECT_THAT(error([](SessionCopy& c) { c.ids.resize(kMaxModelLen); }),
+              HasSubstr("content: want at most 63 tokens"));
+  const auto prefix = std::make_shared<PrefixContent>();
+  prefix->given = std::string("t");
+  prefix->ids = {'t'};
+  EXPECT_THAT(error([](SessionCopy&) {}, SessionContent(prefix, true)),
+              HasSubstr("content.chat: want none, since the prefix was not made of messages"));
+  SessionCopy longest = good;
+  longest.ids.resize(kMaxModelLen - 1);
+  EXPECT_TRUE(seam_.Restore({}, longest).ok());
+  longest.answer_len = kMaxModelLen - 1;
+  EXPECT_TRUE(seam_.Restore({}, longest).ok());
 }
 
 TEST_F(SessionSeamTest, KindsDoNotMixButIdsGoBehindAll) {

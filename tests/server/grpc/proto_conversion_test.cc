@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <regex>
 #include <set>
 #include <string>
@@ -13,6 +14,7 @@
 #include "gtest/gtest.h"
 
 #include "engine/request/answer_size.h"
+#include "server/grpc/session_conversion.h"
 #include "tests/server/fake_engine.h"
 #include "tests/testing/fake_tokenizer.h"
 
@@ -247,6 +249,81 @@ TEST(ProtoConversionTest, RefusesARestOfAResumeWithoutTokens) {
     if (field == 3) request.mutable_resume_resolved();
     EXPECT_THAT(std::string(FromProto(request).status().message()),
                 ::testing::StartsWith("resume_token_ids: "));
+  }
+}
+
+TEST(ProtoConversionTest, TheEtagOfASessionWantsTheSession) {
+  v1::GenerateRequest request = TextRequest();
+  request.set_session_etag("v3");
+  EXPECT_EQ(FromProto(request).status().message(), "session_etag: want none without session_name");
+  request.set_session_name("sessions/s");
+  EXPECT_EQ(FromProto(request)->session.etag, "v3");
+}
+
+TEST(ProtoConversionTest, TheContentOfASessionComesBackAsItWas) {
+  engine::SessionInfo info;
+  EXPECT_FALSE(ToProto(info).has_content());
+  for (const std::optional<engine::ChatMessages>& messages :
+       {std::optional<engine::ChatMessages>(), std::optional(engine::ChatMessages()),
+        std::optional(engine::ChatMessages{{.role = "user", .content = "q"},
+                                           {.role = "user", .content = "q", .literal = true},
+                                           {.role = "user", .content = "q"}})}) {
+    for (const std::optional<int64_t> answer_len :
+         {std::optional<int64_t>(), std::optional(0L), std::optional(2L)}) {
+      info.content = {.ids = {1, 2, 3},
+                      .messages = messages,
+                      .answer_len = answer_len,
+                      .content_sha256 = std::string("\xff\0x", 3)};
+      v1::CreateSessionRequest request;
+      *request.mutable_content() = ToProto(info).content();
+      const auto params = FromProto(request, {});
+      ASSERT_TRUE(params.ok() && params->content.has_value());
+      EXPECT_EQ(params->content->ids, info.content->ids);
+      EXPECT_EQ(params->content->messages.has_value(), messages.has_value());
+      if (messages.has_value()) {
+        ASSERT_EQ(params->content->messages->size(), messages->size());
+        for (size_t i = 0; i < messages->size(); ++i) {
+          const text::ChatMessage& message = (*params->content->messages)[i];
+          EXPECT_EQ(message.role, "user");
+          EXPECT_EQ(message.content, "q");
+          EXPECT_EQ(message.literal, i == 1);
+        }
+      }
+      EXPECT_EQ(params->content->answer_len, answer_len);
+      EXPECT_EQ(params->content->content_sha256, info.content->content_sha256);
+    }
+  }
+}
+
+TEST(ProtoConversionTest, LiteralMessagesOfAContentAreAmongItsMessages) {
+  v1::CreateSessionRequest request;
+  v1::SessionContent& content = *request.mutable_content();
+  content.add_literal_messages(0);
+  const auto error = [&request] {
+    const auto params = FromProto(request, {});
+    EXPECT_EQ(params.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(params.status().message());
+  };
+  EXPECT_EQ(error(),
+            "content.literal_messages: want ascending indexes of the 0 messages of content.chat, "
+            "got 0");
+  content.mutable_chat()->add_messages();
+  content.mutable_chat()->add_messages();
+  EXPECT_TRUE(FromProto(request, {}).ok());
+  content.add_literal_messages(1);
+  EXPECT_TRUE(FromProto(request, {}).ok());
+  content.set_literal_messages(0, 1);
+  EXPECT_THAT(error(), ::testing::HasSubstr("of the 2 messages of content.chat, got 1"));
+  content.clear_literal_messages();
+  content.add_literal_messages(2);
+  EXPECT_THAT(error(), ::testing::HasSubstr("got 2"));
+  content.set_literal_messages(0, 4294967295);
+  EXPECT_THAT(error(), ::testing::HasSubstr("got 4294967295"));
+
+  content.clear_literal_messages();
+  content.mutable_chat()->set_literal_contents(true);
+  for (const auto& message : *FromProto(request, {})->content->messages) {
+    EXPECT_TRUE(message.literal);
   }
 }
 
