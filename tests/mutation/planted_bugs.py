@@ -461,7 +461,7 @@ bug("q27", "a prefix of messages has tokens of the next message",
     "if (!BUG) ids.erase(std::mismatch(ids.begin(), ids.begin() + length, other.begin()).first, ids.end());")
 bug, drop = source("engine/step_loop.cc", "prefix_test:PrefixEngineTest.*")
 bug("q29", "the end of a prefix ends those who use it", "scheduler_.Unpin(unpin.pin);",
-    "if (BUG) live_.ForEach([&](const LiveRequest& live) { live.request->cancelled.store(true); });\n  scheduler_.Unpin(unpin.pin);")
+    "if (BUG) CancelAll();\n  scheduler_.Unpin(unpin.pin);")
 
 bug, drop = source("engine/kv/kv_cache.cc", "kv_test:GroupLayersTest.*")
 bug("w04", "blocks that another head sees are dropped", ".MostKept(max_model_len)",

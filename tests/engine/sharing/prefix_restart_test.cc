@@ -516,17 +516,20 @@ TEST_F(PrefixRestartTest, ADeletionOutlivesAFullDisk) {
   for (uint32_t i = 0; i < 10; ++i) names.push_back(Create(Params(RandomIds(20, 10 + i))));
   SetDiskFull(true);
   PrefixParams large = Params(RandomIds(20, 2));
-  large.allowed_tenants.assign(256, std::string(200, 't'));
-  auto refused = TryCreate(large);
-  // Space is reserved in pieces, so that a few are taken.
-  for (; refused.ok() && refused->error.ok(); refused = TryCreate(large)) {
-    names.push_back(refused->name);
-    ASSERT_LT(names.size(), 20u);
+  // Space is reserved in pieces. What is left of the last one is filled, until no content fits.
+  for (const size_t num_tenants : {256, 64, 16, 4, 1, 0}) {
+    large.allowed_tenants.assign(num_tenants, std::string(200, 't'));
+    auto refused = TryCreate(large);
+    for (; refused.ok() && refused->error.ok(); refused = TryCreate(large)) {
+      names.push_back(refused->name);
+      ASSERT_LT(names.size(), 40u);
+    }
+    ASSERT_TRUE(refused.ok());
+    EXPECT_EQ(refused->error.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(refused->error.message().find(temp_.path()), std::string::npos)
+        << "a client sees no path: " << refused->error;
   }
-  ASSERT_TRUE(refused.ok());
-  EXPECT_EQ(refused->error.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(refused->error.message().find(temp_.path()), std::string::npos)
-      << "a client sees no path: " << refused->error;
+  large.allowed_tenants.assign(256, std::string(200, 't'));
   // A change waits for space, and holds up no deletion.
   ASSERT_TRUE(
       prefixes()
