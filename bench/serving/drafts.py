@@ -3,12 +3,14 @@
 
     python3 bench/serving/drafts.py MODEL... [--build build/release] [--rounds 11] [--streams 1,4,8,16,32]
 
-Prints, for each number of streams, the median, least and largest ratio of the rounds' output tokens per second: the
-default over --max_draft_tokens 0. The order turns with each round. All connections stay on this machine.
+Prints, for each number of streams, the median, least and largest ratio of the rounds' output tokens per second, the
+default over --max_draft_tokens 0, and the median of those per second of the server's CPU time. The order turns with each
+round. All connections stay on this machine.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -39,18 +41,24 @@ class Server:
             found = re.search(rf"^quire_{name}_tokens_total (\S+)", response.read().decode(), re.MULTILINE)
             return int(float(found[1])) if found else 0
 
+    def cpu_seconds(self) -> float:
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self):
         self.process.terminate()
         self.process.wait()
 
 
-def rate(build: pathlib.Path, server: Server, streams: int, seed: int) -> float:
-    """Output tokens per second; about 2,000 tokens at one stream, and more at many."""
+def load(build: pathlib.Path, server: Server, streams: int, num_requests: int, seed: int) -> tuple[float, float]:
+    """Output tokens per second, and per second of CPU time."""
+    began = server.cpu_seconds()
     done = subprocess.run(
         [build / "bin/quire", "bench", "--server", server.field("listen"), "--concurrency", str(streams),
-         "--num_requests", str(max(4, streams)), "--prompt_tokens", str(TOKENS), "--output_tokens", str(TOKENS),
+         "--num_requests", str(num_requests), "--prompt_tokens", str(TOKENS), "--output_tokens", str(TOKENS),
          "--ignore_eos", "--temperature", "0", "--seed", str(seed), "--json"], check=True, stdout=subprocess.PIPE)
-    return json.loads(done.stdout.splitlines()[-1])["output_tokens_per_second"]
+    rate = json.loads(done.stdout.splitlines()[-1])["output_tokens_per_second"]
+    return rate, num_requests * TOKENS / (server.cpu_seconds() - began)
 
 
 def main():
@@ -58,25 +66,27 @@ def main():
     parser.add_argument("models", nargs="+", type=pathlib.Path, metavar="MODEL")
     parser.add_argument("--build", type=pathlib.Path, default=REPOSITORY / "build/release", help="build folder")
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--seconds", type=float, default=2, help="of each load, about (default 2)")
     parser.add_argument("--streams", default="1,4,8,16,32")
     arguments = parser.parse_args()
-    print("| model | streams | tokens/s without | with | ratio | drafted | accepted |\n|---|---|---|---|---|---|---|")
+    print("| model | streams | tokens/s without | with | ratio | by CPU time | drafted | accepted |")
+    print("|---|---|---|---|---|---|---|---|")
     for model in arguments.models:
         servers = [Server(arguments.build, model, "--max_draft_tokens", "0"), Server(arguments.build, model)]
         for streams in map(int, arguments.streams.split(",")):
+            warm_up = [load(arguments.build, server, streams, 2 * streams, 0)[0] for server in servers]
+            num_requests = streams * max(1, round(min(warm_up) * arguments.seconds / TOKENS / streams))
             before = [servers[1].counter(name) for name in ("drafted", "accepted")]
-            rates, ratios = ([], []), []
-            for round_number in range(-1, arguments.rounds):  # the first warms up
-                order = (0, 1) if round_number % 2 else (1, 0)
-                of = {k: rate(arguments.build, servers[k], streams, 1000 * streams + round_number + 1) for k in order}
-                if round_number >= 0:
-                    ratios.append(of[1] / of[0])
-                    for k in order:
-                        rates[k].append(of[k])
+            rounds = []
+            for number in range(arguments.rounds):
+                of = {k: load(arguments.build, servers[k], streams, num_requests, 1000 * streams + number + 1)
+                      for k in ((0, 1) if number % 2 else (1, 0))}
+                rounds.append((of[0][0], of[1][0], of[1][0] / of[0][0], of[1][1] / of[0][1]))
             drafted, accepted = (servers[1].counter(name) - old for name, old in zip(("drafted", "accepted"), before))
-            print(f"| {model.stem} | {streams} | {statistics.median(rates[0]):,.0f} | {statistics.median(rates[1]):,.0f} | "
-                  f"{statistics.median(ratios):.3f} ({min(ratios):.3f}, {max(ratios):.3f}) | {drafted:,} | {accepted:,} |",
-                  flush=True)
+            without, with_drafts, ratios, by_cpu = zip(*rounds)
+            print(f"| {model.stem} | {streams} | {statistics.median(without):,.0f} | {statistics.median(with_drafts):,.0f} | "
+                  f"{statistics.median(ratios):.3f} ({min(ratios):.3f}, {max(ratios):.3f}) | {statistics.median(by_cpu):.3f} | "
+                  f"{drafted:,} | {accepted:,} |", flush=True)
         for server in servers:
             server.stop()
 

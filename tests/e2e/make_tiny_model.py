@@ -86,7 +86,7 @@ def falcon_tensors(vocab_size: int):
     yield "transformer.ln_f.bias", (HIDDEN,), 0.0
 
 
-def tensors(vocab_size: int, head_dim: int):
+def tensors(vocab_size: int, head_dim: int, num_experts: int = 0):
     """(name, shape, deviation): an input of unit variance gives an output of unit variance."""
     hidden = HIDDEN**-0.5
     queries, keys = HEADS * head_dim, KV_HEADS * head_dim
@@ -99,9 +99,16 @@ def tensors(vocab_size: int, head_dim: int):
         yield prefix + "self_attn.v_proj.weight", (keys, HIDDEN), hidden
         yield prefix + "self_attn.o_proj.weight", (HIDDEN, queries), queries**-0.5
         yield prefix + "post_attention_layernorm.weight", (HIDDEN,), None
-        yield prefix + "mlp.gate_proj.weight", (FFN, HIDDEN), hidden
-        yield prefix + "mlp.up_proj.weight", (FFN, HIDDEN), hidden
-        yield prefix + "mlp.down_proj.weight", (HIDDEN, FFN), FFN**-0.5
+        if not num_experts:
+            yield prefix + "mlp.gate_proj.weight", (FFN, HIDDEN), hidden
+            yield prefix + "mlp.up_proj.weight", (FFN, HIDDEN), hidden
+            yield prefix + "mlp.down_proj.weight", (HIDDEN, FFN), FFN**-0.5
+            continue
+        yield prefix + "block_sparse_moe.gate.weight", (num_experts, HIDDEN), hidden
+        for expert in range(num_experts):
+            yield prefix + f"block_sparse_moe.experts.{expert}.w1.weight", (FFN, HIDDEN), hidden
+            yield prefix + f"block_sparse_moe.experts.{expert}.w2.weight", (HIDDEN, FFN), FFN**-0.5
+            yield prefix + f"block_sparse_moe.experts.{expert}.w3.weight", (FFN, HIDDEN), hidden
     yield "model.norm.weight", (HIDDEN,), None
     yield "lm_head.weight", (vocab_size, HIDDEN), 2 * hidden
 
@@ -158,6 +165,18 @@ def write_mistral(folder: pathlib.Path, dtype: str = "float32") -> None:
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {
         "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 64}))
+
+
+def write_mixtral(folder: pathlib.Path) -> None:
+    """As write(), with a mixture of four experts in each layer, of which a token takes two."""
+    write(folder)
+    config = folder / "config.json"
+    fields = json.loads(config.read_text()) | {
+        "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4,
+        "num_experts_per_tok": 2, "sliding_window": None}
+    config.write_text(json.dumps(fields))
+    (folder / "model.safetensors").write_bytes(
+        safetensors(tensors(fields["vocab_size"], fields["head_dim"], num_experts=4), "float32"))
 
 
 def write(folder: pathlib.Path, dtype: str = "float32") -> None:

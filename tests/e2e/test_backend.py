@@ -153,15 +153,17 @@ class BackendTest(unittest.TestCase):
         self.assertEqual(*answers)
 
     def test_answers_in_float32_are_those_of_the_cpu(self):
-        """Also past the window of a model that has one, where a stream has sinks, and among the samples of a prompt.
+        """Also past the window of a model that has one, where a stream has sinks, among the samples of a prompt, and for
+        a mixture of experts.
 
         No draw of this test is so near to another that the last bits decide.
         """
         requests = [dict(max_tokens=100, temperature=0), dict(max_tokens=30, seed=1, n=3),
                     dict(max_tokens=40, seed=2, top_p=0.9, repetition_penalty=1.2, logit_bias={70: 2})]
         sinks = dict(max_tokens=150, seed=3, sink_tokens=4, window_tokens=64)
-        for write, is_windowed in ((make_tiny_model.write, False), (make_tiny_model.write_mistral, True)):
-            model = harness.SCRATCH / f"windows-{is_windowed}"
+        for write, is_windowed in ((make_tiny_model.write, False), (make_tiny_model.write_mistral, True),
+                                   (make_tiny_model.write_mixtral, False)):
+            model = harness.SCRATCH / write.__name__
             write(model)
             answers = []
             for backend in ("cpu", "cuda-emulated"):
