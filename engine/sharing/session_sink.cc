@@ -73,7 +73,7 @@ absl::Status SessionSink::Prepare(const SessionSeam& seam, Request& request) {
   params.prompt = std::move(ids);
   params.cache.salt = turn_->salt();
   params.output.token_ids = true;
-  // What arrived of a turn that is resumed is not sent again.
+  // The tokens that arrived of a resumed turn are not sent again.
   if (params.resume && !params.resume->token_ids.empty()) {
     generated_ = params.resume->token_ids.front();
   }

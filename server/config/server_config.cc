@@ -166,8 +166,8 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .group = "KV cache",
        .placeholder = "MIB",
        .help = "Most MiB of the KV cache in kv_disk_dir: blocks that were evicted, or computed "
-               "before a restart, are read from it instead of computed again. Not on a GPU, nor for "
-               "models with layers that have windows or chunks. 0: none.",
+               "before a restart, are read from it instead of computed again. Not on a GPU, "
+               "nor for models with layers that have windows or chunks. 0: none.",
        .target = &engine.kv_disk_mib,
        .max = int64_t{64} << 20},
       {.name = "prefix_disk_mib",

@@ -198,6 +198,10 @@ absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat) {
   if (chat.messages().empty()) {
     return absl::InvalidArgumentError("chat.messages: want at least one");
   }
+  return ToMessages(chat);
+}
+
+engine::ChatMessages ToMessages(const v1::ChatMessages& chat) {
   engine::ChatMessages messages;
   messages.reserve(static_cast<size_t>(chat.messages_size()));
   for (const v1::ChatMessage& message : chat.messages()) {

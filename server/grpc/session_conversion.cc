@@ -18,18 +18,11 @@ engine::SessionCaller ToSessionCaller(const Principal& caller, bool is_operator)
 
 namespace {
 
-absl::StatusOr<engine::SessionCopy> ToCopy(v1::SessionContent content) {
+absl::StatusOr<engine::SessionCopy> ToCopy(const v1::SessionContent& content) {
   engine::SessionCopy copy{
       .ids = engine::TokenIds(content.token_ids().begin(), content.token_ids().end()),
-      .content_sha256 = std::move(*content.mutable_content_sha256())};
-  if (content.has_chat()) {
-    copy.messages.emplace();
-    for (v1::ChatMessage& message : *content.mutable_chat()->mutable_messages()) {
-      copy.messages->push_back({.role = std::move(*message.mutable_role()),
-                                .content = std::move(*message.mutable_content()),
-                                .literal = content.chat().literal_contents()});
-    }
-  }
+      .content_sha256 = content.content_sha256()};
+  if (content.has_chat()) copy.messages = ToMessages(content.chat());
   int64_t before = -1;
   for (const uint32_t index : content.literal_messages()) {
     if (index <= before || index >= static_cast<uint32_t>(content.chat().messages_size())) {
@@ -66,7 +59,7 @@ v1::SessionContent ToContent(const engine::SessionCopy& copy) {
 
 }  // namespace
 
-absl::StatusOr<engine::SessionParams> FromProto(v1::CreateSessionRequest request,
+absl::StatusOr<engine::SessionParams> FromProto(const v1::CreateSessionRequest& request,
                                                 const engine::SessionCaller& caller) {
   engine::SessionParams params{.caller = caller,
                                .model = request.model(),
@@ -77,7 +70,7 @@ absl::StatusOr<engine::SessionParams> FromProto(v1::CreateSessionRequest request
                                .request_id = request.request_id()};
   if (request.has_ttl()) params.ttl = ToAbsl(request.ttl());
   if (request.has_content()) {
-    ASSIGN_OR_RETURN(params.content, ToCopy(std::move(*request.mutable_content())));
+    ASSIGN_OR_RETURN(params.content, ToCopy(request.content()));
   }
   return params;
 }

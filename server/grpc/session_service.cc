@@ -161,8 +161,8 @@ class SessionService final : public RawSessionService {
     return AnswerSession<v1::CreateSessionRequest>(
         *context, Rpc::kCreateSession, *request, *response,
         [this](const engine::SessionCaller& caller,
-               v1::CreateSessionRequest& in) -> absl::StatusOr<engine::SessionInfo> {
-          ASSIGN_OR_RETURN(const engine::SessionParams params, FromProto(std::move(in), caller));
+               const v1::CreateSessionRequest& in) -> absl::StatusOr<engine::SessionInfo> {
+          ASSIGN_OR_RETURN(const engine::SessionParams params, FromProto(in, caller));
           return sessions().Create(params);
         });
   }

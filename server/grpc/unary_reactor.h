@@ -84,7 +84,8 @@ class UnaryReactor : public grpc::ServerUnaryReactor {
 // A call that a frontend thread may answer.
 class FrontendReactor : public UnaryReactor {
  public:
-  // Of all calls of a service together: requests that wait or run, and answers until they are read.
+  // The bound for all calls of a service together: requests that wait or run, and answers until
+  // they are read.
   static constexpr int64_t kMostHeldBytes = 256 << 20;
   static constexpr int64_t kCallBytes = 16 << 10;  // of a call itself
 

@@ -25,7 +25,7 @@ RUN = pages("*.md", "docs/*.md", "docs/examples/*.md", "deploy/*.md")
 LINKED = pages("*.md", "docs/**/*.md", "deploy/*.md", "*/*/README.md")
 FENCE = re.compile(r"(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?^```(?P<language>sh|python)\n(?P<code>.*?)^```$",
                    re.MULTILINE | re.DOTALL)
-# What a reader would have: a template for the bundled model, files of their own, and packages that are installed.
+# The reader's own things: a template for the bundled model, files, and packages that are installed.
 CHAT_TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"
 FILES = {"requests.jsonl": '{"text": "Once upon a time"}\n', "rules.txt": "Nobody parks here."}
 PRELUDE = 'set -euo pipefail; sudo() { [ "$1" = apt-get ]; }\n'

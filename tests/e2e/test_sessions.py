@@ -495,7 +495,7 @@ class TenantTest(unittest.TestCase):
             # Ids of requests are each tenant's own.
             self.assertNotEqual(alice.create(request_id="r").name, bob.create(request_id="r").name)
             self.assertEqual(olga.get(name).name, name)
-            # What a session has is for its tenant alone.
+            # The content of a session is for its tenant alone.
             self.assertEqual(len(alice.get(name, content=True).content.token_ids), 48)
             not_found(lambda: bob.get(name, content=True))
             with self.assertRaises(grpc.RpcError) as caught:

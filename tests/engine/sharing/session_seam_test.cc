@@ -142,7 +142,7 @@ TEST_F(SessionSeamTest, AForkInsideAnAnswerIsAShorterAnswer) {
   }
 }
 
-// What may follow a session.
+// The prompts that may follow a session.
 const struct {
   PromptContent given;
   bool generates = true;

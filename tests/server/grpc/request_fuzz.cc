@@ -190,8 +190,7 @@ class RequestPath {
       }
       QUIRE_CHECK(position + 1 < request.max_tokens) << "goes on behind max_tokens";
     }
-    CheckReadable(
-        server::ToProto(output.Cut(k, engine::FinishReason::kAbort).delta, engine_));
+    CheckReadable(server::ToProto(output.Cut(k, engine::FinishReason::kAbort).delta, engine_));
   }
 
   // Returns the logits of a model that repeats the prompt with a high probability.
