@@ -1,6 +1,7 @@
 #include "engine/engine_configs.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -20,12 +21,20 @@ std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
 }
 
 // Returns why no request may search with beams, or nothing if requests may.
-std::string WhyNoBeams(const kernels::Backend& backend, const KvCache& cache) {
-  if (!backend.info().lists_best) {
-    return absl::StrCat("the sampler of the backend \"", backend.info().name,
-                        "\" lists too few tokens; serve on the CPU");
+std::string WhyNoBeams(const kernels::Backend& backend) {
+  if (backend.info().lists_best) return "";
+  return absl::StrCat("the sampler of the backend \"", backend.info().name,
+                      "\" lists too few tokens; serve on the CPU");
+}
+
+// Returns the most sequences that always have room in the windows together, whatever is pinned.
+int64_t MostTogether(const EngineParts& parts, double max_pinned_share) {
+  int64_t most = std::numeric_limits<int32_t>::max();
+  for (const LedgerGroup& group : LedgerGroups(parts.cache, parts.limits)) {
+    if (group.for_one == 0) continue;
+    most = std::min(most, (group.num_blocks - group.MostPinned(max_pinned_share)) / group.for_one);
   }
-  return cache.groups().size() == 1 ? "" : kSeesPartOfContext;
+  return most;
 }
 
 }  // namespace
@@ -40,7 +49,8 @@ FrontendLimits FrontendLimitsOf(const EngineParts& parts, const EngineConfig& co
           .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
           .no_chat = parts.no_chat,
           .no_cache_window = WhyNoCacheWindow(parts.model->config(), parts.cache),
-          .no_beams = WhyNoBeams(*parts.backend, parts.cache),
+          .no_beams = WhyNoBeams(*parts.backend),
+          .most_together = MostTogether(parts, config.max_pinned_share),
           .num_pinned_blocks = std::move(num_pinned_blocks)};
 }
 

@@ -27,10 +27,7 @@ void CacheLease::Release() {
 
 CacheLedger::CacheLedger(std::vector<LedgerGroup> groups, double max_pinned_share)
     : groups_(std::move(groups)), max_pinned_share_(max_pinned_share) {
-  for (const LedgerGroup& group : groups_) {
-    const auto share = static_cast<int64_t>(max_pinned_share_ * group.num_blocks);
-    pinned_.emplace_back(std::min(share, group.num_blocks - group.for_one));
-  }
+  for (const LedgerGroup& group : groups_) pinned_.emplace_back(group.MostPinned(max_pinned_share));
 }
 
 absl::Status CacheLedger::Pin(std::string_view what, std::string_view tenant,

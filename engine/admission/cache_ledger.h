@@ -2,6 +2,7 @@
 
 // Keeps the promises of the KV cache: what named prefixes pin, and what running requests may need.
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <span>
@@ -43,6 +44,11 @@ class CacheLease {
 struct LedgerGroup {
   int64_t num_blocks = 0;
   int64_t for_one = 0;  // of a window: the most blocks that one sequence needs; else 0
+
+  // Returns how many of the blocks may be pinned. `max_pinned_share`: 0..1.
+  int64_t MostPinned(double max_pinned_share) const {
+    return std::min(static_cast<int64_t>(max_pinned_share * num_blocks), num_blocks - for_one);
+  }
 };
 
 // A request is admitted only if all blocks that are not pinned suffice for it, and blocks are

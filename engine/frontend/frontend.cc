@@ -240,6 +240,13 @@ absl::Status Frontend::ResolveBeams(Request& request) const {
     return absl::InvalidArgumentError(
         absl::StrCat("sampling.beam: want it absent here, since ", limits_.no_beams));
   }
+  if (const int32_t width = params.sampling.beam->width; width > limits_.most_together) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "sampling.beam.width: want at most %d, for which the KV cache has room in the windows of "
+        "the model's layers beside what may be pinned, got %d; serve with a larger --kv_cache_mib "
+        "or --max_num_seqs, or a smaller --max_pinned_share",
+        limits_.most_together, width));
+  }
   // Each token that may end an answer may end all beams at once, and still others must go on.
   std::vector<int32_t> ends = params.stop.stop_token_ids;
   if (!params.stop.ignore_eos) {

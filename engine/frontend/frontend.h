@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,6 +35,8 @@ struct FrontendLimits {
   std::string no_cache_window;
   // The reason why no request may search with beams. Empty if requests may.
   std::string no_beams = {};
+  // The most beams of one request for which the windows of the KV cache have room.
+  int64_t most_together = std::numeric_limits<int32_t>::max();
   // Returns the number of blocks that named prefixes hold now. If empty, they hold none.
   std::function<int64_t()> num_pinned_blocks = {};
 };

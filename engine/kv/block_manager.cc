@@ -224,8 +224,8 @@ bool BlockManager::Covers(SequenceId id, int64_t num_tokens) const {
 bool BlockManager::CouldGrowLater(SequenceId id, int64_t num_tokens, TableShift shift) const {
   const Held& held = Find(id);
   for (size_t w = 0; w < store_.num_windows(); ++w) {
-    const int64_t more = WindowDemand(w, num_tokens) - WindowDemand(w, held.num_reserved);
-    if (more > store_.window(w).num_unreserved() + store_.num_reserved_in_flight(w)) return false;
+    const int64_t later = store_.window(w).num_unreserved() + store_.num_reserved_in_flight(w);
+    if (MoreDemand(w, held, num_tokens) > later) return false;
   }
   return NumBlocksToGrow(id, num_tokens, shift) <= num_available() + store_.num_quarantined();
 }
@@ -271,24 +271,29 @@ bool BlockManager::TryGrow(SequenceId id, int64_t num_tokens, TableShift shift) 
 bool BlockManager::TryFork(SequenceId parent_id, SequenceId child_id) {
   Held& child = Insert(child_id);
   const Held& parent = Find(parent_id);
+  child.access = parent.access;
+  child.access.num_together = 1;
   child.num_reserved = 0;
   if (!TryReserve(child, parent.num_committed)) {
     Erase(child_id);
     return false;
   }
+  Fork(parent, child);
+  return true;
+}
+
+void BlockManager::Fork(const Held& parent, Held& child) {
   ++num_seals_;
   child.table.ForkFrom(parent.table, store_, block_size_, parent.num_committed);
   store_.cache().roots().AddRef(parent.root);
   child.root = parent.root;
   child.num_base_blocks = parent.num_base_blocks;
-  child.access = parent.access;
   child.spills = parent.spills;
   child.use = parent.use;
   child.use.is_first = false;
   child.num_committed = parent.num_committed;
   child.start_step = -1;
   child.copy_step = -1;
-  return true;
 }
 
 void BlockManager::Release(SequenceId id, const CacheUseEnd& end) {
@@ -298,7 +303,8 @@ void BlockManager::Release(SequenceId id, const CacheUseEnd& end) {
   if (!untouched) store_.cache().EndUse(held.use, end, held.table.blocks(), store_.now_ms());
   held.table.Clear(store_, /*in_flight=*/!untouched);
   for (size_t w = 0; w < store_.num_windows(); ++w) {
-    store_.Unreserve(w, WindowDemand(w, held.num_reserved), /*in_flight=*/!untouched);
+    store_.Unreserve(w, held.access.num_together * WindowDemand(w, held.num_reserved),
+                     /*in_flight=*/!untouched);
   }
   store_.cache().roots().Release(held.root);
   Erase(id);

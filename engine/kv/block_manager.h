@@ -59,6 +59,9 @@ struct CacheAccess {
   bool read = true;   // the sequence may start from blocks that others computed
   bool write = true;  // others may start from blocks that the sequence computed
   TenantCharges::Payer payer = TenantCharges::kNamelessPayer;  // of what the sequence holds
+  // What the sequence reserves in windows is enough for so many: it becomes so many in
+  // ForkTogether.
+  int32_t num_together = 1;
 };
 
 // A range of tokens to remove from a table: [first, first + count). The tokens fill whole blocks.
@@ -236,7 +239,12 @@ class BlockManager {
   bool TryFork(SequenceId parent, SequenceId child);
 
   // --- Of sequences that run together: the beams of one request, all with the same number of
-  // tokens. No layer has a window.
+  // tokens.
+
+  // Makes ids[1], ids[2] .. children of ids[0], which was started with access.num_together of their
+  // number. They share everything that it committed. From now on, nothing that any of them computes
+  // is made available to others. No step in flight may be writing for ids[0].
+  void ForkTogether(std::span<const SequenceId> ids);
 
   // The blocks that TryGrowTogether would take now, and how many of them become copies.
   struct Growth {
@@ -248,11 +256,9 @@ class BlockManager {
   // it, and the others get copies.
   bool TryGrowTogether(std::span<const SequenceId> ids, int64_t num_tokens);
   bool CouldGrowTogetherLater(std::span<const SequenceId> ids, int64_t num_tokens) const;
-  // From now on, nothing that the sequence or its forks compute is made available to others.
-  void StopListing(SequenceId id);
   // Gives sequence ids[i] the table of ids[parents[i]]. A sequence that is a parent keeps its own
   // table: parents[parents[i]] is parents[i]. All of them have committed equally many tokens, and
-  // no step in flight writes for them.
+  // no step in flight reads or writes for them.
   void Reorder(std::span<const SequenceId> ids, std::span<const int32_t> parents);
 
   // --- Of blocks whose K and V are not computed, but come from elsewhere. No layer has a window.
@@ -402,6 +408,9 @@ class BlockManager {
   const Held& Find(SequenceId id) const;
   Held& Insert(SequenceId id);
   void Erase(SequenceId id);
+  // Makes `child` share everything that the parent committed. It has its access and its places in
+  // windows already.
+  void Fork(const Held& parent, Held& child);
   // These functions record the copies and shifts that the step being built will run before it
   // writes K and V. TakeBackCopies removes those of one sequence.
   void BeginCopies(Held& held);
@@ -412,7 +421,11 @@ class BlockManager {
   int64_t WindowBegin(size_t w, int64_t position) const;
   // Returns the number of blocks to reserve in window w for a sequence of `num_tokens` tokens.
   int64_t WindowDemand(size_t w, int64_t num_tokens) const;
+  // Returns how much more `held` must reserve in window w to have `num_tokens` tokens.
+  int64_t MoreDemand(size_t w, const Held& held, int64_t num_tokens) const;
   bool CanReserve(const Held& held, int64_t num_tokens) const;
+  // `later`: once the steps in flight have completed.
+  bool CanReserveTogether(std::span<const SequenceId> ids, int64_t num_tokens, bool later) const;
   bool TryReserve(Held& held, int64_t num_tokens);
   // Removes whole blocks from the end of `match` until a sequence can continue after the last one:
   // each window must have parts of all earlier blocks that the next query sees. Keeps the partially

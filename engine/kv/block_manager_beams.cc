@@ -7,6 +7,20 @@
 
 namespace quire::engine {
 
+void BlockManager::ForkTogether(std::span<const SequenceId> ids) {
+  Held& parent = Find(ids[0]);
+  QUIRE_CHECK(std::ssize(ids) == parent.access.num_together)
+      << ids.size() << " of " << parent.access.num_together;
+  parent.access.num_together = 1;
+  parent.access.write = false;
+  for (const SequenceId id : ids.subspan(1)) {
+    Held& child = Insert(id);
+    child.access = parent.access;
+    child.num_reserved = parent.num_reserved;  // by the parent, for all
+    Fork(parent, child);
+  }
+}
+
 BlockManager::Growth BlockManager::GrowthTogether(std::span<const SequenceId> ids,
                                                   int64_t num_tokens) const {
   Growth growth;
@@ -29,21 +43,33 @@ BlockManager::Growth BlockManager::GrowthTogether(std::span<const SequenceId> id
   return growth;
 }
 
+bool BlockManager::CanReserveTogether(std::span<const SequenceId> ids, int64_t num_tokens,
+                                      bool later) const {
+  for (size_t w = 0; w < store_.num_windows(); ++w) {
+    int64_t more = 0;
+    for (const SequenceId id : ids) more += MoreDemand(w, Find(id), num_tokens);
+    const int64_t in_flight = later ? store_.num_reserved_in_flight(w) : 0;
+    if (more > store_.window(w).num_unreserved() + in_flight) return false;
+  }
+  return true;
+}
+
 bool BlockManager::CouldGrowTogetherLater(std::span<const SequenceId> ids,
                                           int64_t num_tokens) const {
-  return GrowthTogether(ids, num_tokens).num_blocks <= num_available() + store_.num_quarantined();
+  return GrowthTogether(ids, num_tokens).num_blocks <= num_available() + store_.num_quarantined() &&
+         CanReserveTogether(ids, num_tokens, /*later=*/true);
 }
 
 bool BlockManager::TryGrowTogether(std::span<const SequenceId> ids, int64_t num_tokens) {
-  QUIRE_CHECK(store_.num_windows() == 0) << "sequences that run together have no windows";
-  if (GrowthTogether(ids, num_tokens).num_blocks > num_available()) return false;
+  if (GrowthTogether(ids, num_tokens).num_blocks > num_available() ||
+      !CanReserveTogether(ids, num_tokens, /*later=*/false)) {
+    return false;
+  }
   for (const SequenceId id : ids) {
     QUIRE_CHECK(TryGrow(id, num_tokens)) << "sequence " << id << ": the blocks were counted";
   }
   return true;
 }
-
-void BlockManager::StopListing(SequenceId id) { Find(id).access.write = false; }
 
 void BlockManager::Reorder(std::span<const SequenceId> ids, std::span<const int32_t> parents) {
   QUIRE_CHECK(ids.size() == parents.size());
@@ -56,6 +82,8 @@ void BlockManager::Reorder(std::span<const SequenceId> ids, std::span<const int3
     const Held& parent = Find(ids[parent_index]);
     QUIRE_CHECK(child.num_committed == parent.num_committed && child.root == parent.root);
     // No other sequence gets blocks of the child, so nothing is lost that is still to be shared.
+    // Its parts in windows may be held until a step has completed. What the child reserved is enough
+    // for them beside the tokens of its next step.
     child.table.Clear(store_, /*in_flight=*/true);
     child.table.ForkFrom(parent.table, store_, block_size_, parent.num_committed);
   }

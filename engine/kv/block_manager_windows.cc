@@ -33,10 +33,14 @@ int64_t BlockManager::WindowDemand(size_t w, int64_t num_tokens) const {
   return std::min(all, WindowBlocksPerSequence(config_.windows[w].pattern, config_));
 }
 
+int64_t BlockManager::MoreDemand(size_t w, const Held& held, int64_t num_tokens) const {
+  const int64_t more = WindowDemand(w, num_tokens) - WindowDemand(w, held.num_reserved);
+  return held.access.num_together * std::max(int64_t{0}, more);
+}
+
 bool BlockManager::CanReserve(const Held& held, int64_t num_tokens) const {
   for (size_t w = 0; w < store_.num_windows(); ++w) {
-    const int64_t more = WindowDemand(w, num_tokens) - WindowDemand(w, held.num_reserved);
-    if (more > store_.window(w).num_unreserved()) return false;
+    if (MoreDemand(w, held, num_tokens) > store_.window(w).num_unreserved()) return false;
   }
   return true;
 }
@@ -45,8 +49,7 @@ bool BlockManager::TryReserve(Held& held, int64_t num_tokens) {
   if (store_.num_windows() == 0 || num_tokens <= held.num_reserved) return true;
   if (!CanReserve(held, num_tokens)) return false;
   for (size_t w = 0; w < store_.num_windows(); ++w) {
-    QUIRE_CHECK(store_.window(w).TryReserve(WindowDemand(w, num_tokens) -
-                                            WindowDemand(w, held.num_reserved)));
+    QUIRE_CHECK(store_.window(w).TryReserve(MoreDemand(w, held, num_tokens)));
   }
   held.num_reserved = num_tokens;
   return true;
@@ -106,7 +109,7 @@ void BlockManager::CheckWindows() const {
         QUIRE_CHECK(block >= 0) << "sequence " << id << ", block " << i << " of its table";
         ++refs[block];
       }
-      num_reserved += WindowDemand(w, held.num_reserved);
+      num_reserved += held.access.num_together * WindowDemand(w, held.num_reserved);
     }
     for (const auto& [pin, pinned] : pins_) {
       const auto end = static_cast<int64_t>(pinned.blocks.size());

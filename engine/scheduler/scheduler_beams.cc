@@ -129,11 +129,9 @@ void Scheduler::MakeBeams(State& state) {
 
 // `state` runs, and its first beam holds the tokens that are computed.
 void Scheduler::ForkBeams(State& state) {
-  blocks_.StopListing(state.sequence->id);
-  for (size_t k = 1; k < state.beams.size(); ++k) {
-    QUIRE_CHECK(blocks_.TryFork(state.sequence->id, state.beam_ids[k]))
-        << "a model of beams has no windows";
-    state.beams[k]->num_computed = state.sequence->num_computed;
+  blocks_.ForkTogether(state.beam_ids);
+  for (const std::shared_ptr<Sequence>& beam : state.beams) {
+    beam->num_computed = state.sequence->num_computed;
   }
   state.forked = true;
 }

@@ -295,7 +295,8 @@ bool Scheduler::StartBlocks(State& state, bool claims, BlockManager::StartResult
   const CacheParams& cache = state.request().params.cache;
   const CacheAccess access{.read = !cache.bypass_read && state.first_row() != 0,
                            .write = !cache.bypass_write && state.beams.empty(),
-                           .payer = state.group->payer};
+                           .payer = state.group->payer,
+                           .num_together = state.has_beams ? state.num_samples() : 1};
   const SequenceId id = state.sequence->id;
   std::span<const int32_t> tokens = state.sequence->tokens;
   tokens = tokens.first(static_cast<size_t>(state.num_tokens()));

@@ -9,17 +9,21 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "engine/kv/block_manager.h"
+#include "kernels/ops/attention_pattern.h"
 #include "tests/testing/engine_harness.h"
 
 namespace quire::engine {
 namespace {
 
+using kernels::AttentionPattern;
 using testing::CollectingSink;
 using testing::EngineHarness;
 using testing::ExpectSame;
@@ -28,6 +32,21 @@ using testing::HarnessOptions;
 using ::testing::HasSubstr;
 using testing::RandomIds;
 using EarlyStopping = BeamParams::EarlyStopping;
+
+// The layers of TinyLlama see windows, or not.
+using LayerPatterns = std::vector<AttentionPattern>;
+
+// Returns the blocks of each window for so many sequences, when half of the blocks may be pinned.
+int64_t WindowBlocksFor(const LayerPatterns& layers, int32_t num_sequences, int32_t depth = 0) {
+  int64_t most = 0;
+  for (const AttentionPattern& pattern : layers) {
+    if (pattern.sees_all()) continue;
+    most = std::max(most, WindowBlocksPerSequence(
+                              pattern, {.max_step_tokens = HarnessOptions().max_num_batched_tokens,
+                                        .pipeline_depth = depth}));
+  }
+  return 2 * num_sequences * most;
+}
 
 GenerateParams BeamRequest(const TokenIds& prompt, int32_t max_tokens, const BeamParams& beam) {
   GenerateParams params;
@@ -157,8 +176,15 @@ std::vector<int32_t> LikelyTokens(EngineHarness& harness, const TokenIds& prompt
   return tokens;
 }
 
-TEST(BeamTest, EqualsANaiveSearch) {
-  const auto harness = EngineHarness::TinyLlama();
+class BeamModelTest : public ::testing::TestWithParam<LayerPatterns> {};
+INSTANTIATE_TEST_SUITE_P(
+    All, BeamModelTest,
+    ::testing::Values(LayerPatterns{{}, {}}, LayerPatterns{{}, AttentionPattern::Window(17)},
+                      LayerPatterns{AttentionPattern::Window(9), AttentionPattern::Chunk(16)}));
+
+TEST_P(BeamModelTest, EqualsANaiveSearch) {
+  const auto harness = EngineHarness::TinyLlama(
+      {.layer_patterns = GetParam(), .window_blocks = WindowBlocksFor(GetParam(), 8)});
   int32_t num_early = 0;
   for (uint32_t i = 0; i < 96; ++i) {
     SCOPED_TRACE(i);
@@ -199,17 +225,24 @@ void ExpectSameAnswers(const CollectingSink& got, const CollectingSink& want, in
 }
 
 // At depth 1, a step begins before the beams of the step before are known.
-class BeamDepthTest : public ::testing::TestWithParam<int32_t> {};
-INSTANTIATE_TEST_SUITE_P(Depths, BeamDepthTest, ::testing::Values(0, 1));
+class BeamDepthTest : public ::testing::TestWithParam<std::tuple<int32_t, LayerPatterns>> {};
+INSTANTIATE_TEST_SUITE_P(
+    All, BeamDepthTest,
+    ::testing::Combine(::testing::Values(0, 1),
+                       ::testing::Values(LayerPatterns{{}, {}},
+                                         LayerPatterns{{}, AttentionPattern::Window(32)})));
 
 TEST_P(BeamDepthTest, AnswersAreTheSameBesideOthersAndAfterPreemptions) {
+  const auto& [depth, layers] = GetParam();
   int64_t num_preemptions = 0, num_recomputed = 0;
   for (uint32_t i = 0; i < 6; ++i) {
     SCOPED_TRACE(i);
     const auto width = static_cast<int32_t>(3 + i);
     const BeamParams beam{.width = width, .num_return = width};
     const GenerateParams params = BeamRequest(RandomIds(41, i), 60, beam);
-    const auto roomy = EngineHarness::TinyLlama({.num_blocks = 256});
+    const auto roomy = EngineHarness::TinyLlama({.num_blocks = 256,
+                                                 .layer_patterns = layers,
+                                                 .window_blocks = WindowBlocksFor(layers, width)});
     const auto calm = Search(*roomy, params);
     EXPECT_EQ(calm->summary().usage.num_preemptions, 0);
     EXPECT_EQ(calm->summary().usage.completion_tokens, width * 60);
@@ -218,7 +251,10 @@ TEST_P(BeamDepthTest, AnswersAreTheSameBesideOthersAndAfterPreemptions) {
 
     // Room for the beams alone, in the worst case. Two greedy requests are older, one is younger.
     const auto harness =
-        EngineHarness::TinyLlama({.num_blocks = 2 + width * 5, .pipeline_depth = GetParam()});
+        EngineHarness::TinyLlama({.num_blocks = 2 + width * 5,
+                                  .layer_patterns = layers,
+                                  .window_blocks = WindowBlocksFor(layers, width, depth),
+                                  .pipeline_depth = depth});
     const auto sinks = harness->SubmitTogether({GreedyParams(RandomIds(90, 5), 100 + 10 * width),
                                                 GreedyParams(RandomIds(60, 7), 60), params,
                                                 GreedyParams(RandomIds(30, 6), 40)});
@@ -333,11 +369,19 @@ TEST(BeamTest, WhatBeamsCannotHaveIsRefusedByName) {
                 p.sampling.allowed_token_ids = {1, 2};
               }),
               HasSubstr("sampling.beam.width: want at most the 2 continuations"));
-  const auto windows = EngineHarness::TinyLlama(
-      {.layer_patterns = {{}, kernels::AttentionPattern::Window(32)}, .window_blocks = 64});
-  const auto refused = windows->Submit(BeamRequest(RandomIds(12, 3), 12, {.width = 3}));
+}
+
+TEST(BeamTest, WindowsHaveRoomForAsManyBeamsAsAreAdmitted) {
+  const LayerPatterns layers = {{}, AttentionPattern::Window(32)};
+  const auto harness = EngineHarness::TinyLlama(
+      {.layer_patterns = layers, .window_blocks = WindowBlocksFor(layers, 3)});
+  Search(*harness, BeamRequest(RandomIds(90, 3), 60, {.width = 3}));
+  const auto refused = harness->Submit(BeamRequest(RandomIds(12, 3), 12, {.width = 4}));
   ASSERT_TRUE(refused->WaitFinished());
-  EXPECT_THAT(std::string(refused->status().message()), HasSubstr("see only a part"));
+  EXPECT_EQ(refused->status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused->status().message()),
+              HasSubstr("sampling.beam.width: want at most 3, for which the KV cache has room"));
+  harness->ExpectIdleIsEmpty();
 }
 
 }  // namespace

@@ -237,6 +237,11 @@ bug, drop = source("engine/kv/block_manager_beams.cc", "kv_test:PinsProperty*")
 bug("ReorderToTheOneBefore", "a beam gets the blocks of the one before it", "const Held& parent = Find(ids[parent_index]);",
     "const Held& parent = Find(ids[BUG && i > 0 ? i - 1 : parent_index]);")
 drop("ReorderKeepsHolds", "a beam keeps what it held before", "child.table.Clear(store_, /*in_flight=*/true);")
+bug("BeamsOverbookWindows", "beams grow though the windows have no places for all", "!CanReserveTogether(ids, num_tokens, /*later=*/false)",
+    "(!BUG && !CanReserveTogether(ids, num_tokens, /*later=*/false))")
+bug("BeamsWaitForNoPlaces", "beams do not wait for places that a step in flight gives back", "later ? store_.num_reserved_in_flight(w) : 0",
+    "!BUG && later ? store_.num_reserved_in_flight(w) : 0", "kv_test:WindowsTest.*")
+drop("ForkTogetherTwice", "a beam reserves for all beams after the fork", "parent.access.num_together = 1;")
 bug, drop = source("engine/kv/block_table.cc", "kv_test:PinsProperty*")
 bug("TwoBeamsOneBlock", "the last two that share a block write into it", "return store.pool().table_refs(block) > 1",
     "return store.pool().table_refs(block) > (BUG ? 2 : 1)")
@@ -1066,13 +1071,24 @@ bug("BeamSlotReused", "two children share a slot", "while (children_[slot].paren
     "while (!BUG && children_[slot].parent >= 0) ++slot;")
 
 bug, drop = source("engine/kv/block_manager_beams.cc", "kv_test:BeamsPropertyTest.*")
-bug("GangHalfPlanned", "some beams get blocks where not all can", "num_blocks > num_available()) return false;",
-    "num_blocks > num_available() && !BUG) return false;")
+bug("GangHalfPlanned", "some beams get blocks where not all can",
+    "if (GrowthTogether(ids, num_tokens).num_blocks > num_available() ||",
+    "if ((!BUG && GrowthTogether(ids, num_tokens).num_blocks > num_available()) ||")
 bug("ReorderKeepsChild", "a beam keeps its blocks when it becomes the child of another",
     "if (parent_index == i) continue;", "if (BUG || parent_index == i) continue;")
 bug("BeamCopiesOneMore", "the last beam of those that share a block copies it, too", "|| num_left > 1 ? 1 : 0",
     "|| num_left > (BUG ? 0 : 1) ? 1 : 0")
-drop("BeamListed", "what beams generate is listed", "Find(id).access.write = false;")
+drop("BeamListed", "what beams generate is listed", "parent.access.write = false;")
+
+bug, drop = source("engine/scheduler/scheduler_start.cc", "beam_test:*Windows*")
+bug("BeamsForkWithoutPlaces", "a search starts with places in windows for one beam", "state.has_beams ? state.num_samples() : 1",
+    "!BUG && state.has_beams ? state.num_samples() : 1")
+bug, drop = source("engine/frontend/frontend.cc", "beam_test:*Windows*")
+bug("MoreBeamsThanPlaces", "one beam more than the windows have room for is admitted", "width > limits_.most_together",
+    "width > limits_.most_together + (BUG ? 1 : 0)")
+bug, drop = source("engine/engine_configs.cc", "beam_test:*Windows*")
+bug("PinsCrowdBeams", "beams count on places that may be pinned", "group.num_blocks - group.MostPinned(max_pinned_share)",
+    "group.num_blocks - (BUG ? 0 : group.MostPinned(max_pinned_share))")
 
 bug, drop = source("engine/scheduler/scheduler_beams.cc", "beam_test")
 bug("BeamParentsTokensAfter", "a child gets the tokens of its beam with the token after them",

@@ -35,17 +35,14 @@ class BeamWorld {
   void Run() {
     const std::vector<int32_t> prompt = Draw(Pick(1, 12));
     blocks_.BeginStep(++step_);
-    blocks_.StartSequence(kFirst, "root", prompt, {});
+    blocks_.StartSequence(kFirst, "root", prompt, {.num_together = width_});
     if (!blocks_.TryGrow(kFirst, std::ssize(prompt))) return;
     beams_ = {prompt};
     Write(0, 0);
     EndStep();
     blocks_.Commit(kFirst, prompt, std::ssize(prompt));
-    blocks_.StopListing(kFirst);
-    for (int32_t k = 0; k < width_; ++k) {
-      ids_.push_back(kFirst + k);
-      if (k > 0) RC_ASSERT(blocks_.TryFork(kFirst, kFirst + k));
-    }
+    for (int32_t k = 0; k < width_; ++k) ids_.push_back(kFirst + k);
+    blocks_.ForkTogether(ids_);
     beams_.assign(static_cast<size_t>(width_), prompt);
     for (int i = 0; i < 12; ++i) {
       if (!Grow()) break;

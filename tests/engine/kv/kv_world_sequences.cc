@@ -30,6 +30,7 @@ void KvWorld::Start() {
       live.tokens.push_back(Pick(0, 1));
     }
   }
+  live.access.num_together = Pick(0, 3) == 0 ? Pick(2, 4) : 1;
   const bool pinned = live.on != kNoPin && blocks_->IsPinned(live.on);
   live.pinned_tokens = pinned ? Size(pins_.at(live.on).tokens) : 0;
   live.owner = pinned ? RootOf(pins_.at(live.on).owner, kNoPin) : "";
@@ -193,10 +194,12 @@ void KvWorld::Continue(SequenceId id) {
     return;
   }
   if (live_.size() < kMostForks && Pick(0, 9) == 0 && blocks_->TryFork(id, next_id_)) {
-    live_[next_id_++] = live_.at(id);
+    live_[next_id_] = live_.at(id);
+    live_[next_id_++].access.num_together = 1;
     Count("fork");
   }
-  if (windows_.empty() && Pick(0, 9) == 0) BecomeBeams(id);
+  const bool may_become = live_.at(id).access.num_together > 1 && live_.size() < kMostForks;
+  if (may_become && Pick(0, 3) == 0) BecomeBeams(id);
   if (Pick(0, 9) == 0) Release(id, "finish");
 }
 

@@ -13,8 +13,8 @@ namespace {
 
 // Operations, and what may come of them.
 constexpr const char* kMustHappen[] = {
-    "append", "append to beams", "beam copy", "beam that moved", "beams do not fit", "beams wait",
-    "become beams", "begin of a load", "cancel", "cancel of beams", "commit later",
+    "append", "append to beams", "beam copy", "beam that moved", "beams do not fit",
+    "beams in windows", "beams lack places in windows", "beams wait", "become beams", "begin of a load", "cancel", "cancel of beams", "commit later",
     "commit together", "discard", "evict", "expire", "finish", "finish of beams", "fork",
     "fork of a pin", "held by several tenants", "hit behind a pin", "hit on a pin",
     "load that does not fit", "match", "offer", "pin", "pin in vain", "preempt",

@@ -37,10 +37,11 @@ class WindowsTest : public ::testing::Test {
 
   // Computes `tokens` in steps of at most max_step_tokens. Returns the number of cached tokens, or
   // -1 when there were not enough blocks.
-  int64_t Compute(BlockManager& blocks, SequenceId id, const std::vector<int32_t>& tokens) {
+  int64_t Compute(BlockManager& blocks, SequenceId id, const std::vector<int32_t>& tokens,
+                  const CacheAccess& access = {}) {
     const auto size = static_cast<int64_t>(tokens.size());
     blocks.BeginStep(++step_);
-    const int64_t cached = blocks.StartSequence(id, "r", tokens, {}).num_cached;
+    const int64_t cached = blocks.StartSequence(id, "r", tokens, access).num_cached;
     const bool grown = blocks.TryGrow(id, size);
     if (!grown) blocks.Release(id);
     for (int64_t done = cached; grown && done < size;) {
@@ -174,6 +175,31 @@ TEST_F(WindowsTest, WhatAStepInFlightMayTouchIsKeptUntilItHasCompleted) {
   EXPECT_EQ(blocks.window_stats(1).num_held, 0);
   EXPECT_FALSE(blocks.AnyQuarantined());
   EXPECT_GT(blocks.room(), room);
+}
+
+TEST_F(WindowsTest, SequencesThatRunTogetherWaitForPlacesThatAStepInFlightHolds) {
+  BlockManager blocks(Config(3));
+  const std::vector<SequenceId> together = {1, 2};
+  Compute(blocks, 1, Iota(4), {.num_together = 2});
+  blocks.ForkTogether(together);
+  Compute(blocks, 3, Iota(20, 1000));
+  Compute(blocks, 4, Iota(20, 2000));
+  blocks.CheckInvariants();
+  EXPECT_FALSE(blocks.TryGrowTogether(together, 20));
+  EXPECT_FALSE(blocks.CouldGrowTogetherLater(together, 20));
+  blocks.BeginStep(++step_);
+  ASSERT_TRUE(blocks.TryGrow(3, 21));
+  blocks.PrepareWrite(3, 21);
+  std::vector<kernels::BlockCopy> copies;
+  std::vector<kernels::KeyShift> shifts;
+  blocks.EndStep(true, &copies, &shifts);
+  blocks.Release(3);
+  EXPECT_FALSE(blocks.TryGrowTogether(together, 20));
+  EXPECT_TRUE(blocks.CouldGrowTogetherLater(together, 20));
+  blocks.CompleteStep(step_);
+  blocks.BeginStep(++step_);
+  EXPECT_TRUE(blocks.TryGrowTogether(together, 20));
+  blocks.CheckInvariants();
 }
 
 TEST_F(WindowsTest, ACopyOnWriteCopiesTheWindowsPartToo) {

@@ -30,6 +30,7 @@ struct Totals {
   int64_t accepted = 0;  // drafted tokens that were right
   int64_t refused = 0;   // drafted tokens that were wrong
   int64_t searches = 0;  // beam searches that were preempted
+  int64_t searches_in_windows = 0;
   int64_t beam_copies = 0;
 };
 
@@ -59,7 +60,9 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
     config.patterns.push_back(pick(0, 1) == 0 ? kernels::AttentionPattern::Window(tokens)
                                               : kernels::AttentionPattern::Chunk(tokens));
   }
+  config.full_windows = pick(1, max_num_seqs);
   config.spare_window_blocks = pick(0, 1) * pick(0, 30);
+  const int32_t most_together = config.patterns.empty() ? max_num_seqs : config.full_windows;
   Simulation simulation(config);
   std::vector<std::vector<int32_t>> prompts;
   std::vector<std::pair<SequenceId, RequestSpec>> added;
@@ -112,9 +115,9 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
         }
         spec.stop_one_in = 0;
       }
-      if (config.patterns.empty() && !stream && !spec.prompt_logprobs &&
-          spec.continuations.empty() && max_num_seqs > 1 && pick(0, 2) == 0) {
-        const int32_t width = pick(2, max_num_seqs);
+      if (!stream && !spec.prompt_logprobs && spec.continuations.empty() && most_together > 1 &&
+          pick(0, 2) == 0) {
+        const int32_t width = pick(2, most_together);
         const int64_t most =
             MaxNewTokens(config.num_blocks, config.block_size, std::ssize(spec.prompt), width);
         if (most > 0) {
@@ -178,7 +181,9 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
                   std::equal(generated.begin(), generated.end(), alone.begin()));
       fed +=
           spec.beam_width > 0 ? spec.beam_width * std::ssize(generated) : std::ssize(generated) - 1;
-      totals.searches += spec.beam_width > 0 && sequence.num_preemptions > 0 ? 1 : 0;
+      if (spec.beam_width > 0 && sequence.num_preemptions > 0) {
+        ++(config.patterns.empty() ? totals.searches : totals.searches_in_windows);
+      }
       if (finished) {
         EXPECT_EQ(generated, alone) << "seed " << seed << ", sequence " << id + k;
       } else {
@@ -233,6 +238,7 @@ void RunWorlds(int32_t depth, bool disturb) {
   EXPECT_GT(totals.scored, 0);
   if (!disturb) {
     EXPECT_GT(totals.searches, 0);
+    EXPECT_GT(totals.searches_in_windows, 0);
   }
   EXPECT_GT(totals.beam_copies, 0);
   EXPECT_EQ(totals.accepted > 0, depth == 0);

@@ -56,7 +56,7 @@ BlockManagerConfig BlocksOf(const SimulationConfig& config) {
                                .max_step_tokens = config.scheduler.max_num_batched_tokens,
                                .pipeline_depth = config.scheduler.pipeline_depth};
   for (const kernels::AttentionPattern& pattern : config.patterns) {
-    const int64_t least = WindowBlocksPerSequence(pattern, blocks);
+    const int64_t least = config.full_windows * WindowBlocksPerSequence(pattern, blocks);
     blocks.windows.push_back(
         {.pattern = pattern,
          .num_blocks = static_cast<int32_t>(least) + config.spare_window_blocks});

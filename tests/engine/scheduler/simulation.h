@@ -62,7 +62,8 @@ struct SimulationConfig {
   int32_t num_blocks = 64;
   int32_t block_size = 4;
   std::vector<kernels::AttentionPattern> patterns;  // of the KV groups after group 0
-  int32_t spare_window_blocks = 0;  // blocks of each window, beyond the need of one sequence
+  int32_t full_windows = 1;         // the sequences for which each window always has room
+  int32_t spare_window_blocks = 0;  // blocks of each window, beyond their need
   SchedulerConfig scheduler;        // the simulation replaces zeros by defaults
 };
 
