@@ -43,7 +43,8 @@ build=$(realpath -m "$build") out=$(realpath -m "$out")
 declare -A end=([first]=11 [tests]=24 [memcheck]=34 [timings]=70 [server]=100)
 conformance_tests=(cuda_device_test cuda_primitives_test cuda_hopper_primitives_test cuda_tile_product_test)
 # The tests that say most come first.
-first_tests=(cuda_paged_attention_test cuda_prefill_attention_test cuda_packed_gemm_test cuda_moe_test cuda_fp8_attention_test)
+first_tests=(cuda_paged_attention_test cuda_prefill_attention_test cuda_packed_gemm_test cuda_engine_test cuda_moe_test
+  cuda_fp8_attention_test)
 memcheck_cases=("cuda_paged_attention_test Cases/*/0:Cases/*/10" "cuda_prefill_attention_test Cases/*/0"
   "cuda_moe_test Orders/CudaMoeTest.Wgmma*/0" "cuda_packed_gemm_test Orders/*Stacked*/0")
 

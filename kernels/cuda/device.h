@@ -65,8 +65,10 @@ constexpr int64_t BlockScaleStride(int64_t k) {
 }
 
 // The arguments of the product d[m, n] = a[m, k] . b[n, k]^T (+ d). All matrices are row-major.
-// Sums are in float32, with one rounding on store. A product in e4m3 needs a GPU of compute
-// capability 9.0, and matrices and rows at multiples of 16 bytes.
+// Sums are in float32, with one rounding on store. Their order depends on the bucket of m
+// (kernels/row_bucket.h), n, k, the strides, the alignments, the types and `accumulate`, so a row
+// has the same bits only in products in which all of these are equal. A product in e4m3 needs a GPU
+// of compute capability 9.0, and matrices and rows at multiples of 16 bytes.
 struct GemmArgs {
   void* d = nullptr;
   const void* a = nullptr;

@@ -1,7 +1,7 @@
 // Tests that a deterministic CUDA backend gives a request the same bits alone, beside others, in
 // any chunks of its prompt, after a cache hit, after preemption and with drafts. The emulated
-// device adds up a product in an order that depends on its number of rows. So a product with
-// another number of rows would change bits here, as it may with cuBLASLt.
+// device adds up a product in an order that depends on its shape (emulator/host_gemm.h). So a
+// product of another shape would change bits here, as it may with cuBLASLt.
 
 #include <algorithm>
 #include <memory>
@@ -52,13 +52,12 @@ class CudaDeterministicTest : public ::testing::TestWithParam<Variant> {
     options.layer_patterns = variant.layer_patterns;
     options.window_blocks = 256;
     options.make_backend = [this, dtype = variant.dtype] {
-      return *kernels::cuda::CreateCudaBackend(
-          std::make_unique<RecordingDevice>(log_, /*sums_depend_on_rows=*/true),
-          {.activation_dtype = dtype,
-           .linear_scratch_bytes = 1 << 20,
-           .pipeline_depth = pipeline_depth_,
-           .records = records_,
-           .deterministic = deterministic_});
+      return *kernels::cuda::CreateCudaBackend(std::make_unique<RecordingDevice>(log_),
+                                               {.activation_dtype = dtype,
+                                                .linear_scratch_bytes = 1 << 20,
+                                                .pipeline_depth = pipeline_depth_,
+                                                .records = records_,
+                                                .deterministic = deterministic_});
     };
     if (variant.mixture) return EngineHarness::TinyMixture(options);
     return variant.alibi ? EngineHarness::TinyAlibi(options) : EngineHarness::TinyLlama(options);

@@ -88,9 +88,7 @@ TestMixture TestMixture::Rounded(kernels::DType dtype) const {
   return rounded;
 }
 
-void TestMixture::Prefer(int64_t expert) {
-  const float weight = 1024.0f;
-  const auto at = static_cast<size_t>(expert * shape_.hidden);
+void TestMixture::SetRouterWeight(size_t at, float weight) {
   router_.values[at] = weight;
   if (router_.view.type == WeightType::kF32) {
     std::memcpy(router_.bytes.data() + 4 * at, &weight, 4);
@@ -98,6 +96,16 @@ void TestMixture::Prefer(int64_t expert) {
     const uint16_t bits = router_.view.type == WeightType::kF16 ? kernels::F32ToF16(weight)
                                                                 : kernels::F32ToBf16(weight);
     std::memcpy(router_.bytes.data() + 2 * at, &bits, 2);
+  }
+}
+
+void TestMixture::Prefer(int64_t expert) {
+  SetRouterWeight(static_cast<size_t>(expert * shape_.hidden), 1024.0f);
+}
+
+void TestMixture::RoundRouter() {
+  for (size_t i = 0; i < router_.values.size(); ++i) {
+    SetRouterWeight(i, std::round(router_.values[i] * 64.0f) / 64.0f);
   }
 }
 

@@ -41,6 +41,9 @@ class TestMixture {
   TestMixture Rounded(kernels::DType dtype) const;
   // Makes `expert` the first choice of every token whose first element is at least 0.1.
   void Prefer(int64_t expert);
+  // Rounds the router's weights to multiples of 2^-6. The logits of an input whose elements are the
+  // products of one power of two and integers from -128 to 128 are then exact in any order of sums.
+  void RoundRouter();
 
   struct Prepared {
     std::unique_ptr<kernels::PreparedWeight> router, up, down;
@@ -64,6 +67,7 @@ class TestMixture {
 
  private:
   std::vector<Exact> Expert(int64_t expert, std::span<const Exact> input, double rounding) const;
+  void SetRouterWeight(size_t at, float weight);
 
   MixtureShape shape_;
   bool quantized_;

@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/clear_padding.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulator/emulated_device.h"
 #include "kernels/cuda/prefill_params.h"
 #include "tests/kernels/cuda/attention_testing.h"
 #include "tests/kernels/cuda/recording_device.h"

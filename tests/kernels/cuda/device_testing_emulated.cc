@@ -27,7 +27,7 @@ kernels::cuda::emulator::Poison PoisonOf(ThreadOrder order) {
 
 }  // namespace
 
-const bool kDeviceIsEmulated = true;
+const double kE4M3SumRounding = 0x1p-24;
 
 std::unique_ptr<kernels::cuda::Device> MakeDevice(ThreadOrder order, uint64_t seed) {
   return std::make_unique<kernels::cuda::emulator::EmulatedDevice>(

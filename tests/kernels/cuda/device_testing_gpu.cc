@@ -22,7 +22,7 @@ class NeedsGpu : public ::testing::Environment {
 
 }  // namespace
 
-const bool kDeviceIsEmulated = false;
+const double kE4M3SumRounding = 0x1p-14;
 
 std::unique_ptr<kernels::cuda::Device> MakeDevice(ThreadOrder, uint64_t) {
   auto device = kernels::cuda::CudaDevice::Create();

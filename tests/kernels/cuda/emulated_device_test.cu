@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,7 +19,9 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/primitives.cuh"
 #include "kernels/quant/float16.h"
+#include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/kernel_testing.h"
 
 namespace quire::testing {
 namespace {
@@ -41,6 +44,46 @@ std::string FaultOf(Device& device, const LaunchConfig& config, void (*kernel)(P
                     const Params& params = {}) {
   const absl::Status launched = Launch(device, config, kernel, params);
   return std::string((launched.ok() ? device.Synchronize() : launched).message());
+}
+
+// --- Products
+
+// What device.h promises of the bits of a product, and no more.
+TEST(EmulatedDeviceTest, ARowHasItsBitsInProductsOfItsShapeAlone) {
+  constexpr int64_t kMost = 16, kDepth = 96, kCompared = 8;
+  const auto device = MakeDevice();
+  const std::vector<float> row = Normal(1, kDepth);
+  std::vector<float> rows;
+  for (int64_t i = 0; i <= kMost; ++i) rows.insert(rows.end(), row.begin(), row.end());
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
+    SCOPED_TRACE(Name(type));
+    DeviceFloats a(*device, type, rows), b(*device, type, Normal(2, kMost * kDepth));
+    // Returns the first numbers of a row of the product of equal rows, of which the first is
+    // `first`.
+    const auto multiply = [&](GemmArgs args, int64_t first = 0) {
+      DeviceFloats d(*device, kernels::DType::kF32, std::vector<float>(kMost * kMost));
+      args.d = d.View({1}).raw();
+      args.a = a.View({kMost + 1, kDepth}).Rows(first, args.m).raw();
+      args.b = b.View({1}).raw();
+      args.k = args.lda = args.ldb = kDepth;
+      args.ldd = kMost;
+      args.type = type;
+      args.output_type = kernels::DType::kF32;
+      EXPECT_TRUE(device->Gemm(args).ok());
+      const std::vector<float> all = d.ToHost();
+      const std::vector<float> result(all.begin(), all.begin() + kCompared);
+      for (int64_t i = 1; i < args.m; ++i) {
+        EXPECT_TRUE(std::equal(result.begin(), result.end(), all.begin() + i * kMost)) << i;
+      }
+      return result;
+    };
+    const std::vector<float> want = multiply({.m = 10, .n = 16});
+    EXPECT_EQ(multiply({.m = 9, .n = 16}), want) << "of one bucket";
+    EXPECT_NE(multiply({.m = 8, .n = 16}), want);
+    EXPECT_NE(multiply({.m = 10, .n = 8}), want);
+    EXPECT_NE(multiply({.m = 10, .n = 16}, /*first=*/1), want) << "at multiples of 16 bytes";
+    EXPECT_NE(multiply({.m = 10, .n = 16, .accumulate = true}), want);
+  }
 }
 
 // --- Memory

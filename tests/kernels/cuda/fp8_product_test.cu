@@ -26,7 +26,9 @@
 #include "kernels/quant/dequantize.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/exact_product.h"
 #include "tests/kernels/kernel_testing.h"
+#include "tests/kernels/rounding.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -35,9 +37,10 @@ using testing::Decode;
 using testing::DeviceArray;
 using testing::DeviceFloats;
 using testing::Encode;
+using testing::Exact;
 using ::testing::HasSubstr;
 using testing::kAllThreadOrders;
-using testing::kDeviceIsEmulated;
+using testing::kE4M3SumRounding;
 using testing::MakeDevice;
 using testing::Normal;
 using testing::RandomWeight;
@@ -297,22 +300,19 @@ class Fp8ProductTest : public ::testing::TestWithParam<ThreadOrder> {
 };
 INSTANTIATE_TEST_SUITE_P(Orders, Fp8ProductTest, ::testing::ValuesIn(kAllThreadOrders));
 
-// Compares a product of tokens with float64, whose operands are the rounded ones. Two numbers of
-// e4m3 have an exact product. A sum of n of them, in any order and in parts, is off by at most n
-// roundings of the sum of the magnitudes; scales add three roundings for each part. The tensor
-// cores of an sm_90 keep about 14 bits of a sum of such products (DeepSeek-V3,
-// arXiv:2412.19437, 3.3.2).
-void ExpectProduct(const std::vector<float>& got, const std::vector<float>& x, int64_t tokens,
-                   const std::vector<const TestWeight*>& weights, int64_t group) {
+// Returns a product of tokens in float64, whose operands are the rounded ones, with the bounds of
+// its errors. Two numbers of e4m3 have an exact product. A sum of n of them, in any order and in
+// parts, is off by at most n roundings of the sum of the magnitudes; scales add three roundings for
+// each part.
+std::vector<Exact> ExactProduct(const std::vector<float>& x, int64_t tokens,
+                                const std::vector<const TestWeight*>& weights, int64_t group) {
   const int64_t cols = weights[0]->view.cols;
-  int64_t rows = 0;
-  for (const TestWeight* weight : weights) rows += weight->view.rows;
   const Quantized tokens8 = QuantizedOnHost(x, tokens, cols, group);
-  int64_t first = 0;
-  for (const TestWeight* weight : weights) {
-    for (int64_t token = 0; token < tokens; ++token) {
+  std::vector<Exact> all;
+  for (int64_t token = 0; token < tokens; ++token) {
+    for (const TestWeight* weight : weights) {
       for (int64_t row = 0; row < weight->view.rows; ++row) {
-        double want = 0.0, magnitude = 0.0;
+        double sum = 0.0, magnitude = 0.0;
         for (int64_t k = 0; k < cols; ++k) {
           const auto* const block =
               weight->bytes.data() + (row * cols + k) / kScaledBlock * kScaledBlockBytes;
@@ -322,16 +322,26 @@ void ExpectProduct(const std::vector<float>& got, const std::vector<float>& x, i
           const double a = NumberOf(tokens8.codes[static_cast<size_t>(token * cols + k)]) *
                            tokens8.scales[static_cast<size_t>(k / group * tokens + token)];
           const double product = a * NumberOf(code) * scale;
-          want += product;
+          sum += product;
           magnitude += std::abs(product);
         }
-        const double rounding = kDeviceIsEmulated ? 0x1p-24 : 0x1p-14;
-        const double bound = static_cast<double>(cols + 3) * rounding * magnitude;
-        ASSERT_NEAR(got[static_cast<size_t>(token * rows + first + row)], want, bound)
-            << "token " << token << ", row " << first + row;
+        all.push_back({sum, static_cast<double>(cols + 3) * kE4M3SumRounding * magnitude});
       }
     }
-    first += weight->view.rows;
+  }
+  return all;
+}
+
+// Compares a product of tokens, with what it was added to, with float64.
+void ExpectProduct(const std::vector<float>& got, const std::vector<float>& x, int64_t tokens,
+                   const std::vector<const TestWeight*>& weights, int64_t group,
+                   DType dtype = DType::kF32, const std::vector<float>& addends = {}) {
+  const std::vector<Exact> product = ExactProduct(x, tokens, weights, group);
+  ASSERT_EQ(got.size(), product.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double want = product[i].value + (addends.empty() ? 0.0f : addends[i]);
+    const double rounding = testing::Rounding(dtype) * (std::abs(want) + product[i].bound);
+    ASSERT_NEAR(got[i], want, product[i].bound + rounding) << "element " << i;
   }
 }
 
@@ -368,11 +378,6 @@ TEST_P(Fp8ProductTest, AgreesWithDoublesOfTheRoundedTokens) {
       EXPECT_EQ(num_fp8_gemms_, products);
       EXPECT_EQ(num_launches_, products);
       ExpectProduct(got, x, tokens, weights, c.group);
-      if (!kDeviceIsEmulated) continue;
-      // A token has the bits that it has alone.
-      const std::vector<float> last(x.end() - c.cols, x.end());
-      const std::vector<float> alone = Multiply(*backend, *weight, last, DType::kF32);
-      EXPECT_EQ(alone, std::vector<float>(got.end() - weight->rows(), got.end()));
     }
   }
 }
@@ -387,6 +392,7 @@ TEST_P(Fp8ProductTest, PartsOfEveryFormShareAWeight) {
   const auto weight = *backend->PrepareWeight(std::vector{rows.view, packed.view, blocks.view});
   const std::vector<float> x =
       Decode(DType::kBF16, Encode(DType::kBF16, Normal(3, kTokens * kCols)));
+  num_fp8_gemms_ = 0;
   const std::vector<float> got = Multiply(*backend, *weight, x, DType::kF32);
   EXPECT_EQ(num_fp8_gemms_, 3);  // of rows; of blocks with four tokens, and with two
   EXPECT_EQ(backend->info().num_e4m3_products, 2);
@@ -424,8 +430,9 @@ TEST_P(Fp8ProductTest, AddsToTheResidualAndTakesTheOtherEpilogues) {
         of_blocks ? ScaledWeight(kRows, kCols, 128, 128) : ScaledWeight(kRows, kCols, 1, kCols);
     const auto backend = MakeBackend(DType::kBF16);
     const auto weight = *backend->PrepareWeight(std::vector{part.view});
-    const std::vector<float> x = Normal(7, kTokens * kCols);
-    const std::vector<float> plain = Multiply(*backend, *weight, x, DType::kF32);
+    const std::vector<float> x =
+        Decode(DType::kBF16, Encode(DType::kBF16, Normal(7, kTokens * kCols)));
+    const int64_t group = of_blocks ? 128 : kCols;
     DeviceFloats input(*device_, DType::kBF16, x),
         out(*device_, DType::kBF16, Normal(8, kTokens * kRows));
     const std::vector<float> before = out.values;
@@ -437,20 +444,16 @@ TEST_P(Fp8ProductTest, AddsToTheResidualAndTakesTheOtherEpilogues) {
                               .residual = out.View({kTokens, kRows})})
                     .ok());
     EXPECT_EQ(num_launches_, 1);  // the GEMM adds
-    const std::vector<float> after = out.ToHost();
-    if (!kDeviceIsEmulated) continue;  // another output type, so perhaps another order of sums
-    // The order of the additions differs, and the sum is rounded to bf16.
-    for (size_t i = 0; i < after.size(); ++i) {
-      const double want = double{before[i]} + plain[i];
-      EXPECT_NEAR(after[i], want, 0x1p-8 * std::abs(want) + 0x1p-22 * std::abs(plain[i])) << i;
-    }
+    ExpectProduct(out.ToHost(), x, kTokens, {&part}, group, DType::kBF16, before);
     DeviceFloats bias(*device_, DType::kF32, Normal(9, kRows));
     LinearArgs with_bias;
     with_bias.bias = bias.View({kRows});
-    const std::vector<float> biased = Multiply(*backend, *weight, x, DType::kF32, with_bias);
-    for (size_t i = 0; i < biased.size(); ++i) {
-      EXPECT_EQ(biased[i], plain[i] + bias.values[i % kRows]);
+    std::vector<float> biases;
+    for (int64_t i = 0; i < kTokens; ++i) {
+      biases.insert(biases.end(), bias.values.begin(), bias.values.end());
     }
+    ExpectProduct(Multiply(*backend, *weight, x, DType::kF32, with_bias), x, kTokens, {&part},
+                  group, DType::kF32, biases);
   }
 }
 
@@ -459,10 +462,8 @@ TEST_P(Fp8ProductTest, TokensThatDoNotFitTheScratchMemoryAreTakenInTurns) {
   for (const bool of_blocks : {false, true}) {
     const TestWeight part =
         of_blocks ? ScaledWeight(128, 256, 128, 128) : ScaledWeight(16, 256, 1, 256);
-    const std::vector<float> x = Normal(11, kTokens * 256);
-    const auto large = MakeBackend(DType::kBF16);
-    const std::vector<float> want =
-        Multiply(*large, **large->PrepareWeight(std::vector{part.view}), x, DType::kBF16);
+    const std::vector<float> x =
+        Decode(DType::kBF16, Encode(DType::kBF16, Normal(11, kTokens * 256)));
     // A quarter is for tokens in e4m3: 256 bytes that align, and 15 tokens of 264 bytes. With
     // scales of blocks, 12 tokens, what is left to a multiple of 256, and 4 rows of 128 float32.
     const auto small =
@@ -471,9 +472,7 @@ TEST_P(Fp8ProductTest, TokensThatDoNotFitTheScratchMemoryAreTakenInTurns) {
     num_fp8_gemms_ = 0;
     const std::vector<float> got = Multiply(*small, *weight, x, DType::kBF16);
     EXPECT_EQ(num_fp8_gemms_, of_blocks ? 4 : 3);
-    if (kDeviceIsEmulated) {
-      EXPECT_EQ(got, want);
-    }
+    ExpectProduct(got, x, kTokens, {&part}, of_blocks ? 128 : 256, DType::kBF16);
   }
 }
 

@@ -1,5 +1,6 @@
 // Tests the op Moe on CUDA against plain loops, in three thread orders.
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -43,6 +44,13 @@ class CudaMoeTest : public ::testing::TestWithParam<testing::ThreadOrder> {
   // Returns normally distributed random numbers, rounded to `dtype`.
   static std::vector<float> Activations(DType dtype, uint64_t seed, int64_t size) {
     return testing::Decode(dtype, testing::Encode(dtype, Normal(seed, size)));
+  }
+  // Returns such numbers of a deviation of 32 units, a power of two, in whole units up to 128, for
+  // TestMixture::RoundRouter. Every dtype has them.
+  static std::vector<float> CoarseActivations(float unit, uint64_t seed, int64_t size) {
+    std::vector<float> values = Normal(seed, size, 32.0f);
+    for (float& value : values) value = std::clamp(std::round(value), -128.0f, 128.0f) * unit;
+    return values;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Orders, CudaMoeTest, ::testing::ValuesIn(testing::kAllThreadOrders));
@@ -127,6 +135,8 @@ struct Case {
   int64_t preferred = -1;  // the first choice of every token, if not negative
 };
 
+// The router's product is the device's, which may add in another order for other tokens. So its
+// sums are exact.
 TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
   const Case cases[] = {
       // With 16-bit dtypes, these two cases use tiles of 16 rows. No tile is full. In some
@@ -202,8 +212,9 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
       const MixtureShape& shape = c.shape;
       SCOPED_TRACE(std::string(Name(dtype)) + " hidden " + std::to_string(shape.hidden));
       TestMixture mixture(TypeOf(dtype), shape, 1);
+      mixture.RoundRouter();
       if (c.preferred >= 0) mixture.Prefer(c.preferred);
-      std::vector<float> input = Activations(dtype, 2, c.num_tokens * shape.hidden);
+      std::vector<float> input = CoarseActivations(0x1p-5f, 2, c.num_tokens * shape.hidden);
       for (int64_t t = 0; t < c.num_tokens && c.preferred >= 0; ++t) {
         float& first = input[static_cast<size_t>(t * shape.hidden)];
         first = std::max(0.125f, std::abs(first));
@@ -308,26 +319,30 @@ class FixedRowsDevice final : public ForwardingDevice {
 };
 
 TEST_P(CudaMoeTest, ADeterministicBackendGivesATokenTheBitsOfItAlone) {
-  constexpr DType kType = DType::kBF16;
   const MixtureShape shape = {.num_experts = 5, .hidden = 64, .intermediate = 96, .num_chosen = 2};
   constexpr int64_t kTokens = 150;
-  const TestMixture mixture(TypeOf(kType), shape, 1);
-  const std::vector<float> input = Activations(kType, 2, kTokens * shape.hidden);
-  const std::vector<float> residual = Activations(kType, 3, kTokens * shape.hidden);
-  std::vector<float> want;
-  // With less memory, the tokens are processed in several rounds.
-  for (const int64_t scratch_bytes : {1 << 22, 1 << 17}) {
-    const auto backend = *CreateCudaBackend(
-        std::make_unique<FixedRowsDevice>(testing::MakeDevice(GetParam())),
-        {.activation_dtype = kType, .linear_scratch_bytes = scratch_bytes, .deterministic = true});
-    const auto weights = mixture.Prepare(*backend);
-    const std::vector<float> got = RunMixture(*backend, weights, shape, input, residual);
-    if (want.empty()) want = got;
-    EXPECT_EQ(got, want);
-    for (const int64_t t : {0, 127, 128, 149}) {
-      EXPECT_EQ(RunMixture(*backend, weights, shape, RowOf(input, t, shape.hidden),
-                           RowOf(residual, t, shape.hidden)),
-                RowOf(want, t, shape.hidden));
+  for (const DType dtype : testing::kFloats) {
+    SCOPED_TRACE(Name(dtype));
+    const TestMixture mixture(TypeOf(dtype), shape, 1);
+    const std::vector<float> input = Activations(dtype, 2, kTokens * shape.hidden);
+    const std::vector<float> residual = Activations(dtype, 3, kTokens * shape.hidden);
+    std::vector<float> want;
+    // With less memory, the tokens are processed in several rounds.
+    for (const int64_t scratch_bytes : {1 << 22, 1 << 17}) {
+      const auto backend =
+          *CreateCudaBackend(std::make_unique<FixedRowsDevice>(testing::MakeDevice(GetParam())),
+                             {.activation_dtype = dtype,
+                              .linear_scratch_bytes = scratch_bytes,
+                              .deterministic = true});
+      const auto weights = mixture.Prepare(*backend);
+      const std::vector<float> got = RunMixture(*backend, weights, shape, input, residual);
+      if (want.empty()) want = got;
+      EXPECT_EQ(got, want);
+      for (const int64_t t : {0, 127, 128, 149}) {
+        EXPECT_EQ(RunMixture(*backend, weights, shape, RowOf(input, t, shape.hidden),
+                             RowOf(residual, t, shape.hidden)),
+                  RowOf(want, t, shape.hidden));
+      }
     }
   }
 }
@@ -426,7 +441,8 @@ TEST_P(CudaPackedMoeTest, AgreesWithDoublesForEveryType) {
           if (size == 256) shape.num_experts = 4;
         }
         TestMixture mixture(type, shape, 1);
-        std::vector<float> input = Input(dtype, 2, num_tokens * size);
+        mixture.RoundRouter();  // so that a token has the same logits alone
+        std::vector<float> input = CoarseActivations(0x1p-11f, 2, num_tokens * size);
         if (num_tokens > 16) {
           mixture.Prefer(1);
           for (int64_t t = 0; t < num_tokens; ++t) input[static_cast<size_t>(t * size)] = 0.125f;
@@ -573,8 +589,9 @@ TEST_P(CudaPackedMoeTest, ARecordingServesAnyChoiceOfExperts) {
 TEST_P(CudaPackedMoeTest, ADeterministicBackendGivesATokenTheBitsOfItAlone) {
   constexpr int64_t kTokens = 140;
   const MixtureShape shape = {.num_experts = 2, .hidden = 96, .intermediate = 96, .num_chosen = 2};
-  const TestMixture mixture(WeightType::kQ8_0, shape, 1);
-  const std::vector<float> input = Activations(DType::kF16, 2, kTokens * shape.hidden);
+  TestMixture mixture(WeightType::kQ8_0, shape, 1);
+  mixture.RoundRouter();  // so that another backend has the same logits
+  const std::vector<float> input = CoarseActivations(0x1p-5f, 2, kTokens * shape.hidden);
   const auto run = [&](Backend& backend, const std::vector<float>& tokens) {
     return RunMixture(backend, mixture.Prepare(backend), shape, tokens);
   };

@@ -1,6 +1,6 @@
 #pragma once
 
-// An emulated device that keeps a log of launches, replays and steps in flight.
+// A device that keeps a log of launches, replays and steps in flight.
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/emulator/emulated_device.h"
+#include "kernels/cuda/forwarding_device.h"
 #include "kernels/row_bucket.h"
+#include "tests/kernels/cuda/device_testing.h"
 
 namespace quire::testing {
 
@@ -37,85 +38,77 @@ struct DeviceLog {
   // The buckets of rows, the columns and the depth of each product.
   std::set<std::array<int64_t, 3>> products;
   std::set<const void*> kernels;  // that were launched
+  // The products and kernels that were first met in a recording.
+  int64_t new_in_recordings = 0;
   // If set, the time that the device tells between two marks.
   std::optional<double> seconds_between;
 };
 
-class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
+class RecordingDevice final : public kernels::cuda::ForwardingDevice {
  public:
-  // `log` must outlive this object, and no other device may write to it at the same time. If
-  // `sums_depend_on_rows`, the order in which a product adds depends on its number of rows, as with
-  // cuBLASLt.
-  explicit RecordingDevice(DeviceLog& log, bool sums_depend_on_rows = false)
-      : log_(log), sums_depend_on_rows_(sums_depend_on_rows) {}
+  // `log` must outlive this object, and no other device may write to it at the same time.
+  explicit RecordingDevice(DeviceLog& log) : ForwardingDevice(MakeDevice()), log_(log) {}
   absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
     log_.shared_bytes.push_back(launch.config.shared_bytes);
-    log_.kernels.insert(launch.kernel);
+    CountNew(log_.kernels.insert(launch.kernel).second);
     if (!is_recording_) ++step_.launches;
-    return EmulatedDevice::LaunchKernel(launch);
+    return ForwardingDevice::LaunchKernel(launch);
   }
   absl::Status Gemm(const kernels::cuda::GemmArgs& args) override {
-    log_.products.insert({kernels::RowBucket(args.m), args.n, args.k});
-    if (!sums_depend_on_rows_ || args.k < 2) return EmulatedDevice::Gemm(args);
-    // The product of the first columns is rounded to the output's dtype before the rest is added.
-    kernels::cuda::GemmArgs first = args, rest = args;
-    first.k = 1 + args.m % (args.k - 1);
-    const int64_t first_bytes = first.k * SizeOf(args.type);
-    rest.k -= first.k;
-    rest.a = static_cast<const char*>(args.a) + first_bytes;
-    rest.b = static_cast<const char*>(args.b) + first_bytes;
-    rest.accumulate = true;
-    const absl::Status status = EmulatedDevice::Gemm(first);
-    return status.ok() ? EmulatedDevice::Gemm(rest) : status;
+    CountNew(log_.products.insert({kernels::RowBucket(args.m), args.n, args.k}).second);
+    return ForwardingDevice::Gemm(args);
   }
   absl::StatusOr<double> SecondsBetween(const kernels::Event& begin,
                                         const kernels::Event& end) override {
     if (log_.seconds_between) return *log_.seconds_between;
-    return EmulatedDevice::SecondsBetween(begin, end);
+    return ForwardingDevice::SecondsBetween(begin, end);
   }
   absl::StatusOr<kernels::DeviceBuffer> Allocate(int64_t bytes) override {
     ++step_.allocations;
-    return EmulatedDevice::Allocate(bytes);
+    return ForwardingDevice::Allocate(bytes);
   }
   absl::StatusOr<kernels::DeviceBuffer> AllocateHost(int64_t bytes) override {
     ++step_.allocations;
-    return EmulatedDevice::AllocateHost(bytes);
+    return ForwardingDevice::AllocateHost(bytes);
   }
   absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override {
     ++step_.uploads;
     step_.uploaded_bytes += bytes;
-    return EmulatedDevice::CopyToDevice(destination, source, bytes);
+    return ForwardingDevice::CopyToDevice(destination, source, bytes);
   }
   absl::StatusOr<std::unique_ptr<kernels::Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) override {
     ++step_.recordings;
     is_recording_ = true;
-    auto recording = EmulatedDevice::Record(enqueue);
+    auto recording = ForwardingDevice::Record(enqueue);
     is_recording_ = false;
     return recording;
   }
   absl::Status Synchronize() override {
     ++step_.synchronizations;
-    return EmulatedDevice::Synchronize();
+    return ForwardingDevice::Synchronize();
   }
   absl::Status Mark(kernels::Event& event) override {
     log_.most_marks = std::max(log_.most_marks, ++log_.marks);
     log_.steps.push_back(std::exchange(step_, {}));
-    return EmulatedDevice::Mark(event);
+    return ForwardingDevice::Mark(event);
   }
   absl::Status Wait(const kernels::Event& event) override {
     --log_.marks;
-    return EmulatedDevice::Wait(event);
+    return ForwardingDevice::Wait(event);
   }
   absl::Status Replay(const kernels::Recording& recording) override {
     ++log_.replays;
     ++step_.replays;
-    return EmulatedDevice::Replay(recording);
+    return ForwardingDevice::Replay(recording);
   }
 
  private:
+  void CountNew(bool is_new) {
+    if (is_new && is_recording_) ++log_.new_in_recordings;
+  }
+
   DeviceLog& log_;
-  const bool sums_depend_on_rows_;
   HostCalls step_;
   bool is_recording_ = false;
 };
