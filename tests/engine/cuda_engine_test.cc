@@ -253,6 +253,7 @@ TEST_P(CudaEngineTest, AfterItsWarmUpNoStepRecordsOrAllocatesOrMeetsANewProductO
   deterministic_ = false;
   const auto harness =
       Make({.max_num_seqs = 10, .max_num_batched_tokens = 256, .warms_up_every_size = true});
+  EXPECT_EQ(log_.new_in_recordings, 0);
   const std::set<std::array<int64_t, 3>> products = log_.products;
   const std::set<const void*> kernels = log_.kernels;
   log_ = {};

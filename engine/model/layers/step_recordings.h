@@ -15,11 +15,13 @@
 
 namespace quire::engine {
 
-// Records the ops of steps and replays them, which saves the host the time to enqueue each op.
+// Runs and records the ops of steps, and replays them later, which saves the host the time to
+// enqueue each op.
 // Keeps the kMostRecordings most recently used recordings.
 class StepRecordings {
  public:
-  // Replays the recording of `key`. If there is none, first records what `enqueue` enqueues.
+  // Replays the recording of `key`. If there is none, calls `enqueue` to run what it enqueues, and
+  // once more to record it for later steps.
   absl::Status Run(kernels::Backend& backend, const std::vector<int64_t>& key,
                    absl::FunctionRef<absl::Status()> enqueue);
 
