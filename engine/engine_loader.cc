@@ -123,8 +123,18 @@ absl::Status CheckAttentionIsFast(const kernels::Backend& backend, kernels::DTyp
   return absl::OkStatus();
 }
 
-// Logs how many matrices cuda_fp8_products concerns. Warns if there are none.
+// Logs how many matrices cuda_fp8_products concerns. Warns if there are none, or fewer than there
+// might be.
 void LogFp8Products(const kernels::BackendInfo& backend) {
+  if (backend.num_refused_e4m3 > 0) {
+    base::Log(base::LogLevel::kWarning, "engine",
+              "cuda_fp8_products: cuBLASLt refuses products of some matrices in F8_E4M3 on this "
+              "GPU; they are multiplied with activations in 16 bits",
+              {{"refused", backend.num_refused_e4m3},
+               {"matrices", backend.num_e4m3_products},
+               {"others", backend.num_other_e4m3}});
+    return;
+  }
   const bool has_any = backend.num_e4m3_products > 0;
   base::Log(has_any ? base::LogLevel::kInfo : base::LogLevel::kWarning, "engine",
             has_any ? "matrices in F8_E4M3 are multiplied with activations in F8_E4M3"

@@ -58,6 +58,7 @@ struct BackendInfo {
   // Matrices in e4m3 that were prepared so far: those whose products round the activations to e4m3,
   // too, and the others.
   int64_t num_e4m3_products = 0, num_other_e4m3 = 0;
+  int64_t num_refused_e4m3 = 0;  // those others that the device cannot multiply in e4m3
   // true: attention skips keys by CacheView::key_norms, so a cache should have them.
   bool keeps_key_norms = false;
   bool lists_best = true;  // the op Sample has SampleRow::num_best

@@ -54,7 +54,7 @@ KERNELS = {
     "wgmma_grouped_gemm": Kernel(("kernels/cuda/wgmma_grouped_gemm.cu", "kernels/cuda/expert_product.cu"), ("moe",)),
     "moe": Kernel(("kernels/cuda/moe.cu", "kernels/cuda/expert_product.cu", "kernels/ops/moe.cc"), ("moe",)),
     "CudaBackend": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in
-                                ("cuda_backend", "cuda_weight_layout", "device_sampler", "fp8_weight", "pack_weight",
+                                ("cuda_backend", "cuda_weight_layout", "device_sampler", "fp8_support", "fp8_weight", "pack_weight",
                                  "weight_upload")),
                           ("backend", "bad_arguments")),
     "CudaDevice": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in

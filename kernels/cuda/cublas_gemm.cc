@@ -155,12 +155,12 @@ absl::StatusOr<CublasGemm::Plan*> CublasGemm::FindPlan(const GemmShape& shape,
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle_, plan->product, plan->b, plan->a, plan->d, plan->d, preference, 1, &result, &found);
   cublasLtMatmulPreferenceDestroy(preference);
-  RETURN_IF_ERROR(ToStatus(status, "choosing an algorithm"));
-  if (found == 0) {
-    return absl::InternalError(absl::StrCat("cublas: no algorithm for m ", shape.m, ", n ", shape.n,
-                                            ", k ", shape.k, " in ",
-                                            base::ToAbsl(Name(shape.type))));
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
+    return absl::UnimplementedError(absl::StrCat("cublas: no algorithm for m ", shape.m, ", n ",
+                                                 shape.n, ", k ", shape.k, " in ",
+                                                 base::ToAbsl(Name(shape.type))));
   }
+  RETURN_IF_ERROR(ToStatus(status, "choosing an algorithm"));
   plan->algorithm = result.algo;
   if (options_.log != nullptr) options_.log(Describe(shape, result));
   return plans_.emplace(shape, std::move(plan)).first->second.get();

@@ -31,7 +31,7 @@ class CublasGemm {
 
   // Enqueues the product. The caller has validated `args`. Products of the same shape always use
   // the same algorithm. All m in one bucket (gemm_shape.h) share an algorithm, except an m for
-  // which cuBLASLt refuses this algorithm.
+  // which cuBLASLt refuses this algorithm. Returns Unimplemented if it has none.
   absl::Status Run(const GemmArgs& args);
 
  private:

@@ -15,6 +15,7 @@
 #include "kernels/cuda/cuda_weight_layout.h"
 #include "kernels/cuda/device_sampler.h"
 #include "kernels/cuda/fixed_rows_gemm.h"
+#include "kernels/cuda/fp8_support.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_attention.h"
@@ -86,6 +87,7 @@ class CudaBackend final : public Backend {
             .records = records_,
             .num_e4m3_products = num_e4m3_products_,
             .num_other_e4m3 = num_other_e4m3_,
+            .num_refused_e4m3 = num_refused_e4m3_,
             .keeps_key_norms = skips_far_keys_,
             .lists_best = false};
   }
@@ -215,7 +217,8 @@ class CudaBackend final : public Backend {
   const int64_t shared_prefix_bytes_;
   const bool skips_far_keys_;
   const std::string numerics_;
-  int64_t num_e4m3_products_ = 0, num_other_e4m3_ = 0;  // as in BackendInfo
+  // As in BackendInfo.
+  int64_t num_e4m3_products_ = 0, num_other_e4m3_ = 0, num_refused_e4m3_ = 0;
   AttentionCounts num_attention_;
   int64_t num_sampled_rows_ = 0;
   // Plans whose dtype or heads have no tensor core kernel. The plain kernel does not use the items
@@ -252,8 +255,20 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::Prepare(
   }
   const CudaWeightLayout layout = LayOut(parts, activation_dtype_, packs, keeps_e4m3);
   ASSIGN_OR_RETURN(DeviceBuffer memory, device_->Allocate(layout.bytes));
+  auto* const base = static_cast<char*>(memory.data());
+  auto weight =
+      std::make_unique<CudaWeight>(std::move(memory), activation_dtype_, cols, layout.parts);
+  if (weight->has_scales()) {
+    const absl::Status supported = CheckFp8Support(*device_, *weight, linear_scratch_);
+    if (absl::IsUnimplemented(supported)) {
+      num_refused_e4m3_ += std::ranges::count_if(
+          layout.scales, [](GemmScales scales) { return scales != GemmScales::kNone; });
+      weight.reset();
+      return Prepare(parts, packs, /*keeps_e4m3=*/false);
+    }
+    RETURN_IF_ERROR(supported);
+  }
   for (size_t i = 0; i < parts.size(); ++i) {
-    auto* const base = static_cast<char*>(memory.data());
     auto* const to = base + layout.offsets[i];
     if (parts[i].type == WeightType::kF8E4M3Scaled) {
       ++(layout.scales[i] != GemmScales::kNone ? num_e4m3_products_ : num_other_e4m3_);
@@ -267,7 +282,7 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::Prepare(
     RETURN_IF_ERROR(layout.is_packed[i] ? upload_.WritePacked(parts[i], to)
                                         : upload_.Write(parts[i], activation_dtype_, to));
   }
-  return std::make_unique<CudaWeight>(std::move(memory), activation_dtype_, cols, layout.parts);
+  return weight;
 }
 
 int64_t CudaBackend::LeastSavedKeys(DType cache_dtype, const AttentionPlanKey& layer) const {

@@ -12,7 +12,8 @@
 // With f16 or bf16 activations, PrepareWeight keeps quantised weights packed (packed_weight.h).
 // PrepareMoeWeight does so if all parts have one type and whole pairs of groups (CanPackExperts).
 // With CudaBackendOptions::fp8_products, PrepareWeight keeps those of e4m3 in e4m3, if their shape
-// and their scales allow products in e4m3 (fp8_weight.h).
+// and their scales allow products in e4m3 (fp8_weight.h), and if the device has algorithms for them
+// (fp8_support.h).
 // Other weights are converted to the dtype of activations (weight_upload.h).
 // Ops are enqueued. The host does not check the content of device memory before an op runs.
 

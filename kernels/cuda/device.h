@@ -112,7 +112,8 @@ class Device {
   virtual absl::StatusOr<int> BlocksPerSm(const void* kernel, const LaunchConfig& config) = 0;
   // Enqueues the kernel. Returns InvalidArgument for a shape beyond the limits of the device.
   virtual absl::Status LaunchKernel(const KernelLaunch& launch) = 0;
-  // Enqueues the matrix product.
+  // Enqueues the matrix product. Returns Unimplemented for a product in e4m3 of a shape for which
+  // the device has no algorithm.
   virtual absl::Status Gemm(const GemmArgs& args) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;

@@ -30,11 +30,11 @@ class BackendTest(unittest.TestCase):
         self.assertEqual(server.wait(), status)
         self.assertIn(says, server.log())
 
-    def serve(self, dtype: str, *flags: str, numerics: str = "cuda-4") -> str:
+    def serve(self, dtype: str, *flags: str, numerics: str = "cuda-4", **environment: str) -> str:
         """The log of a server on an emulated GPU, after one answer."""
         model = harness.SCRATCH / dtype
         make_tiny_model.write(model, dtype)
-        server, client = self.start(*flags, model=model)
+        server, client = self.start(*flags, model=model, **environment)
         self.assertEqual(client.generate("the thing", max_tokens=2, ignore_eos=True).usage.completion_tokens, 2)
         info = client.server_info()
         self.assertEqual((info.backend, info.isa_path), ("cuda", "emulated device"))
@@ -77,6 +77,15 @@ class BackendTest(unittest.TestCase):
     def test_products_in_e4m3(self):
         log = self.serve("float8", "--cuda_fp8_products", numerics="cuda-4-fp8")
         self.assertIn("INFO engine: matrices in F8_E4M3 are multiplied with activations in F8_E4M3 matrices=14 others=0", log)
+
+    def test_products_in_e4m3_that_the_gpu_refuses(self):
+        fault = harness.SCRATCH / "refusing"
+        fault.with_suffix(".refusal").touch()
+        log = self.serve("float8", "--cuda_fp8_products", numerics="cuda-4-fp8",
+                         EMULATED_DEVICE_FAULT=str(fault))
+        warnings = [line for line in log.splitlines() if "cuda_fp8_products" in line and "WARNING" in line]
+        self.assertEqual(len(warnings), 1, log)
+        self.assertRegex(warnings[0], "cuBLASLt refuses products of some matrices .* refused=14 matrices=0 others=14")
 
     def test_products_in_e4m3_of_a_model_that_has_none(self):
         log = self.serve("bfloat16", "--cuda_fp8_products", numerics="cuda-4-fp8")

@@ -115,8 +115,15 @@ bug("g26", "experts are in a form that no kernel of theirs reads", "packs() && C
     "packs() && CanPackExperts(parts), BUG);")
 bug("g27", "products in e4m3 start on a chip without them", "device.compute_capability != kWithScales",
     "!BUG && device.compute_capability != kWithScales", "cuda_old_chip_test:*")
+bug("g71", "a product in e4m3 that the device refuses ends the start", "if (absl::IsUnimplemented(supported)) {",
+    "if (!BUG && absl::IsUnimplemented(supported)) {")
 bug("g28", "matrices with 16-bit activations counted among those in e4m3", "++(layout.scales[i] != GemmScales::kNone ?",
     "++(BUG || layout.scales[i] != GemmScales::kNone ?")
+
+bug, drop = source("kernels/cuda/fp8_support.cc", "cuda_fp8_product_test:*Refuses*")
+bug("g72", "products of many tokens in e4m3 are first met in a step", "args.m <= most_tokens", "args.m <= (BUG ? unit : most_tokens)")
+bug("g73", "products added to a residual in e4m3 are first met in a step", "accumulate : {false, true}",
+    "accumulate : {false, !BUG}")
 
 bug, drop = source("kernels/table_mirror.h", "cuda_engine_test:*AloneAsAmongOthers*")
 bug("g12", "a row keeps the blocks of the sequence before", "values_[at] == value) return;",

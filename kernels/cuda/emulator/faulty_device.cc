@@ -22,6 +22,13 @@ absl::Status FaultyDevice::CopyToDevice(void* destination, const void* source, i
   return EmulatedDevice::CopyToDevice(destination, source, bytes);
 }
 
+absl::Status FaultyDevice::Gemm(const GemmArgs& args) {
+  if (args.type == DType::kF8E4M3 && Exists(".refusal")) {
+    return absl::UnimplementedError("emulated device: no algorithm");
+  }
+  return EmulatedDevice::Gemm(args);
+}
+
 absl::Status FaultyDevice::Wait(const Event& event) {
   RETURN_IF_ERROR(Break());
   return EmulatedDevice::Wait(event);
@@ -32,16 +39,17 @@ absl::Status FaultyDevice::Synchronize() {
   return EmulatedDevice::Synchronize();
 }
 
+bool FaultyDevice::Exists(const char* kind) const {
+  std::error_code error;
+  return !path_.empty() && std::filesystem::exists(path_.string() + kind, error);
+}
+
 // Returns the fault, if the device has one.
 absl::Status FaultyDevice::Break() {
-  if (path_.empty() || !broken_.ok()) return broken_;
-  const auto exists = [this](const char* kind) {
-    std::error_code error;
-    return std::filesystem::exists(path_.string() + kind, error);
-  };
+  if (!broken_.ok()) return broken_;
   // Another process makes and removes the file, so only polling sees the change.
-  while (exists(".hang")) absl::SleepFor(absl::Milliseconds(10));
-  if (exists(".fault")) {
+  while (Exists(".hang")) absl::SleepFor(absl::Milliseconds(10));
+  if (Exists(".fault")) {
     broken_ = absl::InternalError("emulated device: an illegal memory access was encountered");
   }
   return broken_;

@@ -51,6 +51,7 @@ struct CountingCudaModel {
     QUIRE_CHECK(model.ok()) << model.status();
     weight_bytes = (*model)->weight_bytes();
     runner = std::make_unique<ModelRunner>(*std::move(model), *backend);
+    gemms = {};  // without those that the backend only tried (fp8_support.h)
   }
   CountingCudaModel(const engine::ModelConfig& config, const files::OpenedModel& files,
                     const kernels::cuda::CudaBackendOptions& options)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <set>
@@ -262,6 +263,7 @@ class Fp8ProductTest : public ::testing::TestWithParam<ThreadOrder> {
     CountingProducts(std::unique_ptr<Device> device, Fp8ProductTest& test)
         : ForwardingDevice(std::move(device)), test_(test) {}
     absl::Status Gemm(const GemmArgs& args) override {
+      if (test_.refuses_(args)) return absl::UnimplementedError("no algorithm");
       if (args.type == DType::kF8E4M3) ++test_.num_fp8_gemms_;
       return ForwardingDevice::Gemm(args);
     }
@@ -274,12 +276,14 @@ class Fp8ProductTest : public ::testing::TestWithParam<ThreadOrder> {
     Fp8ProductTest& test_;
   };
 
-  std::unique_ptr<Backend> MakeBackend(DType dtype, int64_t scratch_bytes = 1 << 20) {
+  std::unique_ptr<Backend> MakeBackend(DType dtype, int64_t scratch_bytes = 1 << 20,
+                                       bool fp8_products = true) {
     std::unique_ptr<Device> device = MakeDevice(GetParam());
     device_ = device.get();
-    return *CreateCudaBackend(
-        std::make_unique<CountingProducts>(std::move(device), *this),
-        {.activation_dtype = dtype, .linear_scratch_bytes = scratch_bytes, .fp8_products = true});
+    return *CreateCudaBackend(std::make_unique<CountingProducts>(std::move(device), *this),
+                              {.activation_dtype = dtype,
+                               .linear_scratch_bytes = scratch_bytes,
+                               .fp8_products = fp8_products});
   }
 
   std::vector<float> Multiply(Backend& backend, const PreparedWeight& weight,
@@ -297,6 +301,7 @@ class Fp8ProductTest : public ::testing::TestWithParam<ThreadOrder> {
 
   Device* device_ = nullptr;  // of the last backend
   int num_fp8_gemms_ = 0, num_launches_ = 0;
+  std::function<bool(const GemmArgs&)> refuses_ = [](const GemmArgs&) { return false; };
 };
 INSTANTIATE_TEST_SUITE_P(Orders, Fp8ProductTest, ::testing::ValuesIn(kAllThreadOrders));
 
@@ -410,6 +415,44 @@ TEST_P(Fp8ProductTest, PartsOfEveryFormShareAWeight) {
   ExpectProduct(columns(72, 128), x, kTokens, {&blocks}, 128);
   const auto alone = *backend->PrepareWeight(std::vector{packed.view});
   EXPECT_EQ(columns(32, 40), Multiply(*backend, *alone, x, DType::kF32));
+}
+
+// Whatever the product that the device refuses.
+TEST_P(Fp8ProductTest, AWeightOfWhichTheDeviceRefusesAProductStaysPacked) {
+  constexpr int64_t kCols = 256, kTokens = 2;
+  const TestWeight rows = ScaledWeight(16, kCols, 1, kCols),
+                   others = ScaledWeight(32, kCols, 1, kCols),
+                   blocks = ScaledWeight(128, kCols, 128, 128);
+  const std::vector<float> x = Normal(3, kTokens * kCols);
+  const auto refuses = [](int64_t m, int64_t n, DType output_type, bool accumulate) {
+    return [=](const GemmArgs& args) {
+      return args.type == DType::kF8E4M3 && args.m == m && args.n == n &&
+             args.output_type == output_type && args.accumulate == accumulate;
+    };
+  };
+  for (const auto& [part, refused] : {std::pair(&rows, refuses(1, 16, DType::kBF16, false)),
+                                      std::pair(&rows, refuses(2, 16, DType::kBF16, true)),
+                                      std::pair(&rows, refuses(7, 16, DType::kF32, false)),
+                                      std::pair(&rows, refuses(1024, 16, DType::kF32, true)),
+                                      std::pair(&blocks, refuses(4, 128, DType::kBF16, false)),
+                                      std::pair(&blocks, refuses(40, 128, DType::kF32, false))}) {
+    const auto exact = MakeBackend(DType::kBF16, 1 << 20, /*fp8_products=*/false);
+    const std::vector<float> want =
+        Multiply(*exact, **exact->PrepareWeight(std::vector{part->view}), x, DType::kF32);
+    refuses_ = refused;
+    const auto backend = MakeBackend(DType::kBF16);
+    const auto other = *backend->PrepareWeight(std::vector{others.view});
+    const auto both = *backend->PrepareWeight(std::vector{others.view, blocks.view});
+    EXPECT_TRUE(static_cast<const CudaWeight&>(*other).has_scales());
+    EXPECT_EQ(backend->info().num_refused_e4m3, part == &blocks ? 2 : 0);
+    const auto weight = *backend->PrepareWeight(std::vector{part->view});
+    EXPECT_FALSE(static_cast<const CudaWeight&>(*weight).has_scales());
+    EXPECT_TRUE(static_cast<const CudaWeight&>(*weight).is_packed());
+    EXPECT_EQ(backend->info().num_e4m3_products, part == &blocks ? 1 : 3);
+    EXPECT_EQ(backend->info().num_other_e4m3, part == &blocks ? 3 : 1);
+    EXPECT_EQ(backend->info().num_refused_e4m3, part == &blocks ? 3 : 1);
+    EXPECT_EQ(Multiply(*backend, *weight, x, DType::kF32), want);
+  }
 }
 
 TEST_P(Fp8ProductTest, ExpertsStayPacked) {
