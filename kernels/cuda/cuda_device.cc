@@ -271,7 +271,9 @@ absl::Status CudaDevice::Gemm(const GemmArgs& args) {
 absl::StatusOr<std::unique_ptr<Event>> CudaDevice::CreateEvent() {
   RETURN_IF_ERROR(MakeCurrent());
   cudaEvent_t event = nullptr;
-  RETURN_IF_ERROR(ToStatus(cudaEventCreate(&event), "creating an event"));
+  // A thread that waits for the event sleeps. Otherwise it would keep a core busy for whole steps.
+  RETURN_IF_ERROR(
+      ToStatus(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "creating an event"));
   return std::make_unique<CudaEvent>(event);
 }
 
