@@ -26,7 +26,7 @@ inline constexpr int32_t kMostDraftTokens = 15;
 
 struct EngineConfig {
   std::string model_path;         // a GGUF file or a Hugging Face directory
-  std::string served_model_name;  // empty: the last part of model_path, without a file's extension
+  std::string served_model_name;  // empty: the last part of model_path, less extension and part
   std::string chat_template;      // a file to take instead of the model's; empty: the model's
   std::string backend = "auto";   // auto | cpu | cuda[:n]; see kernels/backend_registry.h
   std::string dtype = "auto";     // of activations: auto | f32 | f16 | bf16; auto: the weights'

@@ -15,10 +15,11 @@ constexpr std::string_view kCount = "split.count";
 constexpr std::string_view kNumber = "split.no";  // of a part, from 0
 constexpr std::string_view kTensorCount = "split.tensors.count";
 constexpr int64_t kMostParts = 99999;  // the name has five digits
+constexpr std::string_view kExtension = ".gguf";
 
 // Returns the end of the name of part `number`, counted from 1.
 std::string NameEnd(int64_t number, int64_t count) {
-  return absl::StrFormat("-%05d-of-%05d.gguf", number, count);
+  return absl::StrFormat("-%05d-of-%05d%s", number, count, kExtension);
 }
 
 absl::Status Error(const GgufMetadata& metadata, std::string_view key, const std::string& what) {
@@ -53,6 +54,12 @@ absl::StatusOr<std::vector<std::string>> GgufPartPaths(const GgufMetadata& metad
   std::vector<std::string> paths;
   for (int64_t i = 1; i <= count; ++i) paths.push_back(begin + NameEnd(i, count));
   return paths;
+}
+
+std::string NameOfGgufParts(std::string_view first, int64_t count) {
+  const std::string end = NameEnd(1, count);
+  if (count == 1 || first == end) return std::string(first);
+  return std::string(first.substr(0, first.size() - end.size())).append(kExtension);
 }
 
 absl::Status AddGgufPart(GgufContents part, int64_t number, GgufContents& first) {

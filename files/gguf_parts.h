@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +20,10 @@ namespace quire::files {
 // or if its name does not tell the names of the others.
 absl::StatusOr<std::vector<std::string>> GgufPartPaths(const GgufMetadata& metadata,
                                                        const std::string& path);
+
+// Returns NAME.gguf for `first`, the file name of the first of `count` parts, which GgufPartPaths
+// accepted. Returns `first` if that is the only part or has no NAME.
+std::string NameOfGgufParts(std::string_view first, int64_t count);
 
 // Moves the tensors of a part to `first`, the contents of the first part. `number` counts from 1.
 // Returns InvalidArgument if the part belongs to another model or has another number.

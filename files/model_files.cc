@@ -100,6 +100,7 @@ absl::Status OpenGguf(std::unique_ptr<MappedFile> file, OpenedModel& model) {
     files.push_back(std::move(part));
   }
   RETURN_IF_ERROR(CheckGgufTensorCount(contents));
+  model.file_name = NameOfGgufParts(model.file_name, std::ssize(paths));
   model.gguf = std::move(contents.metadata);
   model.gguf_version = contents.version;
   ASSIGN_OR_RETURN(model.weights,

@@ -27,8 +27,9 @@ struct HfFiles {
 // An opened model. `gguf` is set for a GGUF file, `hf` for a Hugging Face directory, and neither
 // for a bare .safetensors file. The views in `gguf` are valid as long as `weights` lives.
 struct OpenedModel {
-  std::string path;       // the file or directory, as given
-  std::string file_name;  // the last part of `path`, for display
+  std::string path;  // the file or directory, as given
+  // The last part of `path`, for display; NAME.gguf for the first of several parts
+  std::string file_name;
   std::unique_ptr<WeightMap> weights;
   std::optional<GgufMetadata> gguf;
   std::optional<HfFiles> hf;

@@ -88,12 +88,16 @@ TEST(ModelFilesTest, OpensAGgufModelInPartsByItsFirst) {
   directory.Write("m-00003-of-00003.gguf", PartOf(3, 3).Build());
   const auto model = OpenModelFiles(first);
   ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->file_name, "m.gguf");
   EXPECT_EQ(model->gguf->String("general.name").value(), "in parts");
   ASSERT_EQ(model->weights->tensors().size(), 3u);
   EXPECT_EQ(TensorBytes(*model), 4 * (2 + 4 + 6));
   EXPECT_TRUE(model->weights->Matrix("t3", 3, 2).ok());
   EXPECT_THAT(ErrorOf(second), AllOf(HasSubstr("want the first part of 3"),
                                      HasSubstr("-00001-of-00003.gguf, got part 2")));
+  directory.Write("-00002-of-00002.gguf", PartOf(2, 2).Build());
+  const std::string nameless = directory.Write("-00001-of-00002.gguf", PartOf(1, 2).Build());
+  EXPECT_EQ(OpenModelFiles(nameless)->file_name, "-00001-of-00002.gguf");
 }
 
 TEST(ModelFilesTest, RefusesPartsThatDoNotBelongTogether) {
@@ -128,8 +132,10 @@ TEST(ModelFilesTest, RefusesPartsThatDoNotBelongTogether) {
 TEST(ModelFilesTest, AModelOfOnePartIsWhole) {
   const TempDirectory directory;
   for (const uint32_t count : {0u, 1u}) {
-    EXPECT_EQ(ErrorOf(directory.Write("m.gguf", GgufWriter().U32("split.count", count).Build())),
-              "");
+    const auto model = OpenModelFiles(
+        directory.Write("m-00001-of-00001.gguf", GgufWriter().U32("split.count", count).Build()));
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->file_name, "m-00001-of-00001.gguf");
   }
 }
 
