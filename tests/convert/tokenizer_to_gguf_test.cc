@@ -23,6 +23,7 @@ namespace {
 
 using base::ToAbsl;
 using nlohmann::json;
+using ::testing::AllOf;
 using testing::ByteLevelJson;
 using testing::Convert;
 using testing::Converted;
@@ -129,6 +130,15 @@ TEST(TokenizerToGgufTest, WarnsOfATemplateThatWritesNoBos) {
   EXPECT_THAT(converted->warnings,
               ElementsAre("the chat template writes no <s>; GGUF's readers begin a conversation "
                           "with it all the same"));
+}
+
+TEST(TokenizerToGgufTest, AChatTemplateThatIsNoTextIsLeftOut) {
+  const auto converted = Convert(
+      DirectoryOf(ByteLevelJson().dump(), {{"eos_token", "<|end|>"}, {"chat_template", 3}}));
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  EXPECT_THAT(converted->warnings, ElementsAre(AllOf(HasSubstr("chat_template: want a string"),
+                                                     HasSubstr(": it is left out"))));
+  EXPECT_EQ(StringAt(converted->values, "tokenizer.chat_template"), "absent");
 }
 
 TEST(TokenizerToGgufTest, WhatHasNoBosSaysSo) {

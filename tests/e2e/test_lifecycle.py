@@ -1,5 +1,6 @@
 """Start, readiness, metrics, drain, end; and command lines that cannot work."""
 
+import json
 import os
 import pathlib
 import resource
@@ -13,10 +14,12 @@ import unittest
 import grpc
 
 import harness
+import make_tiny_model
 from harness import Client, Server, Streamed, cut, running
 from quire.v1 import prefix_service_pb2 as xb
 
 PROMPT = "the thing in another hour"
+CHAT = [("user", "what hour?")]
 SERVICES = ["quire.v1.InferenceService", "quire.v1.TokenService", "quire.v1.ControlService", "quire.v1.TenantService",
             "quire.v1.PrefixService"]
 
@@ -234,6 +237,37 @@ class ConnectionAgeTest(unittest.TestCase):
             self.assertEqual(cut.exception.code(), grpc.StatusCode.UNAVAILABLE)
 
 
+class ChatTemplateTest(unittest.TestCase):
+    """A model whose own template cannot be read, and --chat_template."""
+
+    def setUp(self):
+        self.model = harness.SCRATCH / "unreadable-template"
+        make_tiny_model.write(self.model)
+        path = self.model / "tokenizer_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": "{% for %}"}))
+
+    def test_without_it_conversations_alone_are_refused(self):
+        with running(model=self.model) as (server, client):
+            self.assertFalse(client.model_info().has_chat_template)
+            self.assertIn("--chat_template replaces it", server.log())
+            with self.assertRaises(grpc.RpcError) as caught:
+                client.generate(CHAT)
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
+            self.assertRegex(caught.exception.details(), "^chat: this model's chat template cannot be used: .*line 1:")
+            self.assertEqual(client.generate(PROMPT, max_tokens=3, ignore_eos=True).usage.completion_tokens, 3)
+
+    def test_it_replaces_the_models(self):
+        file = harness.SCRATCH / "chat.jinja"
+        file.write_text("{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}[assistant]")
+        with running("--chat_template", str(file), model=self.model) as (_, client):
+            self.assertTrue(client.model_info().has_chat_template)
+            options = dict(max_tokens=8, ignore_eos=True, token_ids=True, temperature=0)
+            ids = client.tokenize("<s>[user] what hour?[assistant]", parse_special_tokens=True, add_special_tokens=False)
+            by_chat, by_ids = client.generate(CHAT, **options), client.generate(ids, **options)
+            self.assertEqual(by_chat.usage.prompt_tokens, len(ids))
+            self.assertEqual(by_chat.completions[0].token_ids, by_ids.completions[0].token_ids)
+
+
 class BadStartTest(unittest.TestCase):
     def refused(self, *flags, status, **kwargs):
         server = Server(*flags, **kwargs)
@@ -263,6 +297,14 @@ class BadStartTest(unittest.TestCase):
         absurd = scratch / "absurd.gguf"
         absurd.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60))
         self.assertIn("absurd.gguf", self.refused(model=absurd, status=1))
+
+    def test_a_chat_template_that_cannot_be_used(self):
+        """It is asked for, so the server does not start without it."""
+        broken, absent = harness.SCRATCH / "broken.jinja", harness.SCRATCH / "absent.jinja"
+        broken.write_text("{% for %}")
+        line = self.refused("--chat_template", str(broken), status=1)
+        self.assertIn(f"chat_template: {broken}: line 1:", line)
+        self.assertIn(f"{absent}: ", self.refused("--chat_template", str(absent), status=1))
 
     def test_a_cache_that_memory_cannot_hold(self):
         total = int(pathlib.Path("/proc/meminfo").read_text().split()[1]) >> 10

@@ -1,11 +1,14 @@
 #include "tools/convert_command.h"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
+#include "tests/files/safetensors_writer.h"
 #include "tests/testing/temp_directory.h"
 #include "tests/testing/test_data.h"
 #include "tests/tools/run_command.h"
@@ -40,6 +43,57 @@ TEST(ConvertCommandTest, AFileThatIsThereIsReplacedOnlyIfToldTo) {
   EXPECT_EQ(testing::ReadFile(path), "old");
   EXPECT_EQ(RunConvert({BundledModel(), path, "--overwrite"}).status, 0);
   EXPECT_EQ(testing::ReadFile(path).substr(0, 4), "GGUF");
+}
+
+// Makes the bundled model, whose keys are grouped, in `directory` with norms of queries and keys.
+// llama.cpp cannot load such a model. Its chat template is no text.
+void WriteModelForQuireAlone(const testing::TempDirectory& directory) {
+  namespace fs = std::filesystem;
+  using nlohmann::json;
+  const fs::path bundled = fs::absolute(BundledModel());
+  fs::create_symlink(bundled / "tokenizer.json", directory.path() + "/tokenizer.json");
+  fs::create_symlink(bundled / "model.safetensors", directory.path() + "/weights.safetensors");
+  json config = json::parse(testing::ReadFile(bundled / "config.json"));
+  config["attn_config"]["qk_ln"] = true;
+  directory.Write("config.json", config.dump());
+  json tokenizer = json::parse(testing::ReadFile(bundled / "tokenizer_config.json"));
+  tokenizer["chat_template"] = 3;
+  directory.Write("tokenizer_config.json", tokenizer.dump());
+  json header;
+  std::string ones;
+  for (int layer = 0; layer < config["n_layers"].get<int>(); ++layer) {
+    for (const auto& [name, size] : {std::pair("q_ln", 256), std::pair("k_ln", 64)}) {
+      const size_t begin = ones.size();
+      for (int i = 0; i < size; ++i) ones += testing::Raw(1.0F);
+      header["transformer.blocks." + std::to_string(layer) + ".attn." + name + ".weight"] = {
+          {"dtype", "F32"}, {"shape", {size}}, {"data_offsets", {begin, ones.size()}}};
+    }
+  }
+  directory.Write("norms.safetensors", testing::Safetensors(header.dump(), ones));
+  directory.Write("model.safetensors.index.json", R"({"weight_map": {
+      "transformer.wte.weight": "weights.safetensors",
+      "transformer.blocks.0.attn.q_ln.weight": "norms.safetensors"}})");
+}
+
+TEST(ConvertCommandTest, WhatLlamaCppCannotLoadIsWrittenForQuireAlone) {
+  const testing::TempDirectory directory;
+  WriteModelForQuireAlone(directory);
+  const std::string path = directory.path() + "/model.gguf";
+  for (const std::vector<std::string>& reader :
+       {std::vector<std::string>{}, std::vector<std::string>{"--for", "all"}}) {
+    std::vector<std::string> args = {directory.path(), path};
+    args.insert(args.end(), reader.begin(), reader.end());
+    const Result refused = RunConvert(args);
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_THAT(refused.err, HasSubstr("llama.cpp cannot load a GGUF file of this model"));
+    EXPECT_FALSE(std::filesystem::exists(path));
+  }
+  const Result written = RunConvert({directory.path(), path, "--for", "quire"});
+  EXPECT_EQ(written.status, 0) << written.err;
+  EXPECT_THAT(written.err, HasSubstr("warning: "));
+  EXPECT_THAT(written.err, HasSubstr("chat_template: want a string"));
+  EXPECT_THAT(written.err, HasSubstr("it is left out"));
+  EXPECT_TRUE(std::filesystem::exists(path));
 }
 
 TEST(ConvertCommandTest, ArgumentsThatMakeNoSense) {

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -250,26 +249,6 @@ TEST(GgufModelConfigTest, YarnIsWhatLlamaCppMakesOfIt) {
   EXPECT_THAT(std::string(other.status().message()), HasSubstr("yarn_ext_factor: want 1, got 0"));
 }
 
-TEST(GgufModelConfigTest, KeysAtTheirNeutralValueAreNoRefusal) {
-  GgufWriter writer = testing::TinyLlamaGguf();
-  for (const std::string key : {"attention.sliding_window", "expert_group_count",
-                                "expert_group_used_count", "nextn_predict_layers"}) {
-    writer.U32("llama." + key, 0);
-  }
-  for (const auto& [key, value] :
-       std::map<std::string, float>{{"expert_weights_scale", 1.0F},
-                                    {"router_logit_softcapping", 0.0F},
-                                    {"attn_logit_softcapping", 0.0F},
-                                    {"rope.scaling.yarn_ext_factor", 0.0F},
-                                    {"rope.scaling.yarn_beta_fast", 32.0F},
-                                    {"rope.scaling.yarn_beta_slow", 1.0F},
-                                    {"rope.scaling.yarn_log_multiplier", 0.0F}}) {
-    writer.F32("llama." + key, value);
-  }
-  const auto config = ReadGguf(writer);
-  EXPECT_TRUE(config.ok()) << config.status();
-}
-
 // Returns the metadata of a small model of `architecture`, without tensors.
 GgufWriter MetadataOf(const std::string& architecture, uint32_t num_layers) {
   GgufWriter writer;
@@ -280,6 +259,72 @@ GgufWriter MetadataOf(const std::string& architecture, uint32_t num_layers) {
   writer.U32(key("context_length"), 128).U32(key("vocab_size"), 100);
   writer.F32(key("attention.layer_norm_rms_epsilon"), 1e-5F);
   return writer;
+}
+
+// A key of a feature that Llamas lack, the value that means so, and whether the key is a float.
+struct NeutralKey {
+  const char* name;
+  int neutral;
+  bool is_float = false;
+};
+constexpr NeutralKey kNeutralKeys[] = {{"expert_shared_count", 0},
+                                       {"expert_group_count", 0},
+                                       {"expert_group_used_count", 0},
+                                       {"expert_weights_scale", 1, true},
+                                       {"nextn_predict_layers", 0},
+                                       {"leading_dense_block_count", 0},
+                                       {"logit_scale", 1, true},
+                                       {"residual_scale", 1, true},
+                                       {"embedding_scale", 1, true},
+                                       {"attention.max_alibi_bias", 0, true},
+                                       {"attention.clamp_kqv", 0, true},
+                                       {"attention.sliding_window", 0},
+                                       {"attn_logit_softcapping", 0, true},
+                                       {"final_logit_softcapping", 0, true},
+                                       {"pooling_type", 0},
+                                       {"router_logit_softcapping", 0, true},
+                                       {"rope.scaling.yarn_ext_factor", 0, true},
+                                       {"rope.scaling.yarn_log_multiplier", 0, true}};
+
+void AddKey(GgufWriter& writer, const NeutralKey& key, int more) {
+  const std::string name = std::string("llama.") + key.name;
+  if (key.is_float) {
+    writer.F32(name, static_cast<float>(key.neutral) + 0.5F * static_cast<float>(more));
+  } else {
+    writer.U32(name, static_cast<uint32_t>(key.neutral + more));
+  }
+}
+
+TEST(GgufModelConfigTest, KeysAtTheirNeutralValueAreNoRefusal) {
+  GgufWriter writer = testing::TinyLlamaGguf();
+  for (const NeutralKey& key : kNeutralKeys) AddKey(writer, key, 0);
+  writer.Bool("llama.attention.causal", true).Bool("llama.use_parallel_residual", false);
+  writer.F32("llama.rope.scaling.yarn_beta_fast", 32.0F);
+  writer.F32("llama.rope.scaling.yarn_beta_slow", 1.0F);
+  const auto config = ReadGguf(writer);
+  EXPECT_TRUE(config.ok()) << config.status();
+}
+
+TEST(GgufModelConfigTest, KeysAtAnotherValueAreRefusedByName) {
+  const auto error_with = [](const std::function<void(GgufWriter&)>& add) {
+    GgufWriter writer = testing::TinyLlamaGguf();
+    add(writer);
+    return std::string(ReadGguf(writer).status().message());
+  };
+  for (const NeutralKey& key : kNeutralKeys) {
+    EXPECT_THAT(error_with([&](GgufWriter& writer) { AddKey(writer, key, 1); }),
+                AllOf(HasSubstr(std::string("llama.") + key.name), HasSubstr("not supported")))
+        << key.name;
+  }
+  EXPECT_THAT(error_with([](auto& writer) { writer.Bool("llama.attention.causal", false); }),
+              HasSubstr("attention.causal: want 1, got 0: non-causal attention"));
+  EXPECT_THAT(error_with([](auto& writer) { writer.Bool("llama.use_parallel_residual", true); }),
+              HasSubstr("use_parallel_residual: want 0, got 1: parallel residual"));
+  for (const std::string key : {"qwen2.expert_count", "qwen2.expert_used_count"}) {
+    EXPECT_TRUE(ReadGguf(MetadataOf("qwen2", 2).U32(key, 0)).ok()) << key;
+    EXPECT_THAT(std::string(ReadGguf(MetadataOf("qwen2", 2).U32(key, 2)).status().message()),
+                HasSubstr(key + ": want 0, got 2: mixture of experts is not supported"));
+  }
 }
 
 TEST(GgufModelConfigTest, LayersTellBaichuansApart) {
