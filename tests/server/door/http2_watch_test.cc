@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -239,14 +241,19 @@ TEST(Http2WatchTest, LongHeadersAreSentAsSeveralFrames) {
   EXPECT_EQ(wire.FromClient(Headers(3, more)), Headers(3, more));
 }
 
-TEST(Http2WatchTest, MoreHeadersThanGrpcTakesAreRefused) {
-  const std::string more = Literal("name", std::string(100, 'v'));
+// Returns the size of a head, decoded, with `more` as its only further header.
+size_t ListBytes(const HeaderField& more) {
   size_t size = 4 * 32;  // of four headers
-  for (const std::string_view text : {":method", "POST", ":scheme", "http", ":path",
-                                      "/quire.v1.InferenceService/Generate", "name"}) {
+  for (const std::string_view text :
+       {":method", "POST", ":scheme", "http", ":path", "/quire.v1.InferenceService/Generate"}) {
     size += text.size();
   }
-  size += 100;
+  return size + more.name.size() + more.value.size();
+}
+
+TEST(Http2WatchTest, MoreHeadersThanGrpcTakesAreRefused) {
+  const std::string more = Literal("name", std::string(100, 'v'));
+  const size_t size = ListBytes({.name = "name", .value = std::string(100, 'v')});
   for (const size_t limit : {size, size - 1}) {
     Wire wire({.request_list_bytes = limit});
     const std::string seen = wire.FromClient(Headers(1, more));
@@ -357,6 +364,19 @@ TEST(Http2WatchTest, AMessageThatDoesNotArriveExpires) {
   EXPECT_EQ(FramesOf(wire.watch.TakeForServer()).size(), 2u);
 }
 
+TEST(Http2WatchTest, EachMessageOfAStreamHasItsTime) {
+  Wire wire({.message_time = std::chrono::milliseconds(1000)});
+  wire.FromClient(Headers(1) + Data(1, Message(10)));
+  EXPECT_FALSE(wire.watch.waits());
+  wire.now += std::chrono::milliseconds(5000);
+  wire.FromClient(Data(1, Message(100).substr(0, 3)));  // a part of its prefix
+  EXPECT_TRUE(wire.watch.waits());
+  wire.watch.Expire(wire.now + std::chrono::milliseconds(999));
+  EXPECT_EQ(wire.refused(Refused::kTimeout), 0u);
+  wire.watch.Expire(wire.now + std::chrono::milliseconds(1000));
+  EXPECT_EQ(wire.refused(Refused::kTimeout), 1u);
+}
+
 TEST(Http2WatchTest, TheLargestIsRefusedWhenAConnectionHoldsTooMuch) {
   Wire wire({.connection_bytes = 2000});
   wire.FromClient(Headers(1) + Data(1, Message(3000).substr(0, 1500)));
@@ -389,6 +409,261 @@ TEST(Http2WatchTest, ADecodedListIsBounded) {
   EXPECT_FALSE(wire.watch.verdict());
   wire.FromClient(Frame(FrameType::kHeaders, kEndHeaders, 3, std::string(100, '\xbe')));
   EXPECT_EQ(wire.watch.verdict(), Cut::kHeaders);
+}
+
+TEST(Http2WatchTest, HeadersAreCutAtTheEdgesOfTheirSizes) {
+  const std::string begin = Headers(1, "", 0);
+  const std::string whole =
+      begin + Frame(FrameType::kContinuation, kEndHeaders, 1, Literal("a", "b"));
+  for (const size_t limit : {whole.size(), whole.size() - 1}) {
+    Wire wire({.header_block_bytes = limit});
+    wire.FromClient(whole);
+    EXPECT_EQ(wire.watch.verdict().has_value(), limit < whole.size()) << "as sent";
+  }
+  const HeaderField field{.name = "name", .value = std::string(100, 'v')};
+  const size_t size = ListBytes(field);
+  for (const size_t limit : {size, size - 1}) {
+    Wire wire({.header_list_bytes = limit, .request_list_bytes = 1 << 20});
+    wire.FromClient(Headers(1, Literal(field.name, field.value)));
+    EXPECT_EQ(wire.watch.verdict().has_value(), limit < size) << "decoded";
+  }
+  // Each head is counted by itself.
+  Wire wire({.header_block_bytes = whole.size(), .header_list_bytes = size});
+  for (const uint32_t id : {1u, 3u, 5u}) wire.FromClient(Headers(id, Literal("a", "b")));
+  EXPECT_EQ(wire.watch.num_streams(), 3u);
+  EXPECT_FALSE(wire.watch.verdict()) << wire.watch.why();
+}
+
+TEST(Http2WatchTest, AControlFrameIsCutAtTheEdgeOfItsSize) {
+  for (const size_t size : {size_t{100}, size_t{101}}) {
+    Wire wire({.control_frame_bytes = 100});
+    wire.FromClient(Frame(FrameType::kGoaway, 0, 0, std::string(size, 'x')));
+    EXPECT_EQ(wire.watch.verdict().has_value(), size > 100) << size;
+  }
+}
+
+TEST(Http2WatchTest, AFrameShorterThanItsPriorityIsCut) {
+  for (const std::string payload : {"PRIO", "PRIO!"}) {
+    Wire wire;
+    wire.FromClient(Frame(FrameType::kHeaders, kHasPriority | kEndHeaders, 1, payload));
+    EXPECT_EQ(wire.watch.verdict().has_value(), payload.size() < 5) << payload;
+  }
+}
+
+TEST(Http2WatchTest, UnfinishedBytesOfAConnectionAreRefusedAtTheirEdge) {
+  const std::string part = Headers(1) + Data(1, Message(1000).substr(0, 100));
+  Wire measured;
+  measured.FromClient(part);
+  const size_t held = measured.watch.unfinished_bytes();
+  EXPECT_EQ(held, 64u + 100u) << "a frame, and its payload";
+  for (const size_t limit : {held, held - 1}) {
+    Wire wire({.connection_bytes = limit});
+    wire.FromClient(part);
+    EXPECT_EQ(wire.refused(Refused::kUnfinished), limit < held ? 1u : 0u);
+  }
+}
+
+TEST(Http2WatchTest, WhoDoesNotReadRefusalsIsCutAtTheEdge) {
+  const auto refuse = [](const RequestHead&) { return Refusal{.code = 16}; };
+  Wire measured({}, refuse);
+  measured.FromClient(Headers(1) + Headers(3));
+  const size_t unread = measured.watch.TakeForClient().size();
+  ASSERT_GT(unread, 0u);
+  for (const size_t limit : {unread, unread - 1}) {
+    Wire wire({.unread_bytes = limit}, refuse);
+    wire.FromClient(Headers(1) + Headers(3));
+    EXPECT_EQ(wire.watch.verdict(), limit < unread ? std::optional(Cut::kUnread) : std::nullopt);
+  }
+}
+
+TEST(TokenBucketTest, ABurstAndThenAFewPerSecond) {
+  const Clock::time_point start = Clock::now();
+  TokenBucket bucket({.per_second = 4, .burst = 3});
+  const auto takes = [&](std::chrono::milliseconds after, int num) {
+    for (int i = 0; i < num; ++i) EXPECT_TRUE(bucket.Take(start + after)) << after.count();
+  };
+  takes(std::chrono::milliseconds(0), 3);
+  takes(std::chrono::milliseconds(250), 1);
+  takes(std::chrono::milliseconds(60'000), 3);  // no more than a burst
+  EXPECT_FALSE(bucket.Take(start + std::chrono::milliseconds(60'249)));
+}
+
+struct RateLimit {
+  const char* name;
+  Rate Http2Limits::*rate;
+  Cut verdict;
+  int num_before;  // events of the handshake
+  std::function<std::string(int)> frame;
+};
+
+TEST(Http2WatchTest, RatesAreCutAtTheEndOfTheirBursts) {
+  const RateLimit all[] = {{"resets", &Http2Limits::resets, Cut::kResets, 0,
+                            [](int) { return ResetStreamFrame(1, Http2Error::kCancel); }},
+                           {"pings", &Http2Limits::pings, Cut::kPings, 0,
+                            [](int) { return Frame(FrameType::kPing, 0, 0, "12345678"); }},
+                           {"settings", &Http2Limits::settings, Cut::kSettings, 1,
+                            [](int) { return Frame(FrameType::kSettings, 0, 0); }},
+                           {"window updates", &Http2Limits::idle_frames, Cut::kFrames, 0,
+                            [](int) { return Frame(FrameType::kWindowUpdate, 0, 0, "1234"); }},
+                           {"goaway", &Http2Limits::idle_frames, Cut::kFrames, 0,
+                            [](int) { return Frame(FrameType::kGoaway, 0, 0, "12345678"); }},
+                           {"acknowledgements", &Http2Limits::idle_frames, Cut::kFrames, 0,
+                            [](int) { return Frame(FrameType::kPing, kAck, 0, "12345678"); }},
+                           {"trailers", &Http2Limits::idle_frames, Cut::kFrames, 0,
+                            [](int i) { return (i == 0 ? Headers(3) : "") + Headers(1); }},
+                           {"padding", &Http2Limits::idle_frames, Cut::kFrames, 0,
+                            [](int i) {
+                              return (i == 0 ? Headers(1) : "") +
+                                     Frame(FrameType::kData, kPadded, 1, Padded("a", 1));
+                            }},
+                           {"empty data", &Http2Limits::idle_frames, Cut::kFrames, 0,
+                            [](int i) { return (i == 0 ? Headers(1) : "") + Data(1, ""); }}};
+  for (const RateLimit& limit : all) {
+    for (const int burst : {2, 5}) {
+      Http2Limits limits;
+      limits.*limit.rate = {.per_second = 0, .burst = static_cast<double>(burst)};
+      Wire wire(limits);
+      for (int i = limit.num_before; i < burst; ++i) {
+        wire.FromClient(limit.frame(i - limit.num_before));
+        ASSERT_FALSE(wire.watch.verdict()) << limit.name << " " << i;
+      }
+      wire.FromClient(limit.frame(burst));
+      EXPECT_EQ(wire.watch.verdict(), limit.verdict) << limit.name;
+    }
+  }
+}
+
+TEST(Http2WatchTest, FramesOfTheServerAllowAsManyOfTheClient) {
+  // Without them, none of the client's is allowed.
+  const Rate none{.per_second = 0, .burst = 0};
+  const Http2Limits limits{.pings = none, .idle_frames = none};
+  const std::string update = Frame(FrameType::kWindowUpdate, 0, 0, "1234");
+  const std::string ping = Frame(FrameType::kPing, 0, 0, "12345678");
+  const std::string settings_ack = Frame(FrameType::kSettings, kAck, 0);
+  const std::string ping_ack = Frame(FrameType::kPing, kAck, 0, "12345678");
+  struct Allowed {
+    std::string by;
+    std::string frame;
+    int num;
+  };
+  const std::string headers = Frame(FrameType::kHeaders, kEndHeaders, 1, "\x88");
+  const Allowed all[] = {{headers, update, 2},
+                         {Data(1, "x"), update, 2},
+                         {headers + Data(1, "x"), update, 4},
+                         {headers, ping, 1},
+                         {headers + Data(1, "x"), ping, 1},
+                         {Frame(FrameType::kSettings, 0, 0), settings_ack, 1},
+                         {ping + Frame(FrameType::kSettings, 0, 0), ping_ack, 2},
+                         {ping_ack + settings_ack, ping_ack, 0}};
+  for (const Allowed& allowed : all) {
+    Wire wire(limits);
+    wire.FromClient(Headers(1));
+    wire.FromServer(allowed.by);
+    for (int i = 0; i < allowed.num; ++i) wire.FromClient(allowed.frame);
+    EXPECT_FALSE(wire.watch.verdict()) << allowed.num;
+    wire.FromClient(allowed.frame);
+    EXPECT_TRUE(wire.watch.verdict()) << allowed.num;
+  }
+}
+
+TEST(Http2WatchTest, WindowUpdatesAreAllowedUpToABound) {
+  Wire wire({.idle_frames = {.per_second = 0, .burst = 0}});
+  wire.FromClient(Headers(1));
+  std::string tokens, updates;
+  for (int i = 0; i < 5001; ++i) tokens += Data(1, "t");
+  for (int i = 0; i < 10'000; ++i) updates += Frame(FrameType::kWindowUpdate, 0, 0, "1234");
+  wire.FromServer(tokens);
+  wire.FromClient(updates);
+  EXPECT_FALSE(wire.watch.verdict());
+  wire.FromClient(Frame(FrameType::kWindowUpdate, 0, 0, "1234"));
+  EXPECT_EQ(wire.watch.verdict(), Cut::kFrames);
+}
+
+TEST(Http2WatchTest, LateAnswersOfTheLastRefusalsAreHidden) {
+  constexpr uint32_t kKept = 256;
+  const Http2Limits limits{.unread_bytes = 1 << 20, .resets = {.per_second = 0, .burst = 1000}};
+  for (const uint32_t num : {kKept, kKept + 1}) {
+    Wire wire(limits);
+    for (uint32_t i = 0; i < num; ++i) {
+      wire.FromClient(Headers(2 * i + 1) + Data(2 * i + 1, Message(10, 1)));
+    }
+    ASSERT_EQ(wire.refused(Refused::kCompressed), num);
+    wire.watch.TakeForClient();
+    const auto late = [](uint32_t stream) {
+      return Frame(FrameType::kHeaders, kEndHeaders | kEndStream, stream,
+                   Literal(":status", "200"));
+    };
+    // From the first one that is kept to the last.
+    for (uint32_t i = num - kKept; i < num; ++i) {
+      EXPECT_EQ(FramesOf(wire.FromServer(late(2 * i + 1)))[0].head.type, FrameType::kUnknown) << i;
+    }
+  }
+}
+
+// Other fields may change HPACK's table, of which the client then knows nothing.
+TEST(Http2WatchTest, LateAnswersOfShortLiteralsAreHiddenAndOthersCut) {
+  const std::string status = Literal(":status", "200");
+  const std::string never_indexed = "\x10" + status.substr(1);
+  const struct {
+    std::string block;
+    bool is_hidden;
+  } cases[] = {{status, true},
+               {never_indexed, true},
+               {status + Literal("a", std::string(126, 'x')), true},
+               {status + Literal("a", std::string(127, 'x')), false},
+               {status.substr(0, status.size() - 1), false},
+               {status.substr(0, status.size() - 4), false},
+               {status + "\x88", false}};
+  for (const auto& [block, is_hidden] : cases) {
+    Wire wire;
+    wire.FromClient(Headers(1) + Data(1, Message(10, 1)));
+    wire.watch.TakeForClient();
+    const std::string seen =
+        wire.FromServer(Frame(FrameType::kHeaders, kEndHeaders | kEndStream, 1, block));
+    EXPECT_EQ(wire.watch.verdict().has_value(), !is_hidden) << block;
+    if (is_hidden) {
+      EXPECT_EQ(FramesOf(seen)[0].head.type, FrameType::kUnknown) << block;
+    }
+  }
+}
+
+TEST(Http2WatchTest, TheMessageOfARefusalIsPercentEncodedAndShort) {
+  for (const auto& [message, sent] :
+       {std::pair(std::string("\x1f ~\x7f%"), std::string("%1F ~%7F%25")),
+        std::pair(std::string(126, 'x'), std::string(126, 'x')),
+        std::pair(std::string(127, 'x'), std::string(126, 'x'))}) {
+    Wire wire({}, [&, text = message](const RequestHead&) {
+      return Refusal{.code = 16, .message = text};
+    });
+    wire.FromClient(Headers(1));
+    EXPECT_EQ(wire.watch.TakeForClient(),
+              Frame(FrameType::kHeaders, kEndHeaders | kEndStream, 1,
+                    "\x88\x10" + Literal("content-type", "application/grpc").substr(1) + "\x10" +
+                        Literal("grpc-status", "16").substr(1) + "\x10" +
+                        Literal("grpc-message", sent).substr(1)) +
+                  ResetStreamFrame(1, Http2Error::kNone));
+  }
+}
+
+TEST(Http2WatchTest, GoawayTellsTheLastStreamAndWhetherTheClientIsToBlame) {
+  for (const auto& [cut, error] :
+       {std::pair(Cut::kIdle, Http2Error::kNone), std::pair(Cut::kCertificate, Http2Error::kNone),
+        std::pair(Cut::kProtocol, Http2Error::kProtocol),
+        std::pair(Cut::kPings, Http2Error::kEnhanceYourCalm)}) {
+    Wire wire;
+    wire.FromClient(Headers(5));
+    wire.watch.CutOff(cut, "first");
+    wire.watch.CutOff(Cut::kUnread, "second");
+    EXPECT_EQ(wire.watch.Goaway(), GoawayFrame(5, error, "first"));
+  }
+}
+
+TEST(Http2WatchTest, ARefusalAfterTheAnswerBeganIsAReset) {
+  Wire wire;
+  wire.FromClient(Headers(1));
+  wire.FromServer(Frame(FrameType::kHeaders, kEndHeaders, 1, "\x88"));
+  wire.FromClient(Data(1, Message(10, 1)));
+  EXPECT_EQ(wire.watch.TakeForClient(), ResetStreamFrame(1, Http2Error::kEnhanceYourCalm));
 }
 
 struct Attack {

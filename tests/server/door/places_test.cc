@@ -48,6 +48,20 @@ TEST(PlacesTest, GreedyAddressesLeaveAsManyAsEachHas) {
   }
 }
 
+TEST(PlacesTest, AnAddressThatHasGoneTakesNoPart) {
+  Places places(100, 0);
+  Turned why{};
+  EXPECT_TRUE(places.Take("gone", why));
+  const auto take_all = [&](const std::string& key) {
+    std::vector<Places::Place> taken;
+    while (auto place = places.Take(key, why)) taken.push_back(*std::move(place));
+    return taken;
+  };
+  const std::vector<Places::Place> first = take_all("a");
+  EXPECT_EQ(first.size(), 50u) << "half: another may come";
+  EXPECT_EQ(take_all("b").size(), 33u) << "a third";
+}
+
 TEST(PlacesTest, AServerOfOnePlaceHasIt) {
   Places places(1, 0);
   Turned why{};

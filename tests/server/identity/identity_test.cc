@@ -220,28 +220,83 @@ TEST(IdentitiesTest, RefusesFilesThatProtectNothingOrContradictThemselves) {
   EXPECT_THAT(LoadError(Line(kFirst, "tenants=x")), HasSubstr("unknown field"));
   EXPECT_THAT(LoadError(Line(kFirst, "x")), HasSubstr("want FIELD=VALUE"));
   EXPECT_THAT(LoadError(Line(kFirst, "roles=root")), HasSubstr("got \"root\""));
-  EXPECT_THAT(LoadError(Line(kFirst, "share=0")), HasSubstr("share: want an integer 1..100"));
-  EXPECT_THAT(LoadError(Line(kFirst, "max_blocks=0")),
-              HasSubstr("max_blocks: want an integer 1.."));
-  EXPECT_THAT(LoadError(Line(kFirst, "max_blocks=1073741825")), HasSubstr("max_blocks: want"));
-  for (const char* edge : {"requests_per_minute=1048576", "tokens_per_minute=1073741824",
-                           "max_blocks=1", "max_blocks=1073741824"}) {
-    EXPECT_TRUE(Load(Line(kFirst, edge)) != nullptr) << edge;
-  }
-  for (const char* beyond : {"requests_per_minute=0", "requests_per_minute=1048577",
-                             "tokens_per_minute=0", "tokens_per_minute=1073741825"}) {
-    EXPECT_THAT(LoadError(Line(kFirst, beyond)), HasSubstr("_per_minute: want an integer 1.."));
-  }
-  EXPECT_THAT(LoadError(Line(kFirst, "tenant=t tokens_per_minute=1") +
-                        Line(kSecond, "tenant=t tokens_per_minute=2")),
-              HasSubstr("tenant t: want its limits once"));
   EXPECT_THAT(LoadError(Line(kFirst, "") + Line(kFirst, "")), HasSubstr("stands twice"));
-  EXPECT_THAT(LoadError(Line(kFirst, "tenant=t share=1") + Line(kSecond, "tenant=t share=2")),
-              HasSubstr("tenant t: want its limits once"));
-  EXPECT_THAT(LoadError(Line(kFirst, "name=a") + Line(kSecond, "name=a tenant=t")),
-              HasSubstr("name a: want the same tenant"));
+  EXPECT_THAT(LoadError("cert:alice\ncert:alice name=b\n", kCertificates),
+              HasSubstr("name b: a line of it stands twice"));
   EXPECT_THAT(std::string(Identities::Load("/nonexistent", kTokensOnly).status().message()),
               HasSubstr("/nonexistent: cannot read"));
+}
+
+// The fields of a line that are numbers, each with the ends of its range.
+struct NumberField {
+  const char* name;
+  int64_t least, most;
+};
+constexpr NumberField kNumberFields[] = {{"max_priority", -100, 100},
+                                         {"max_waiting", 1, 1 << 20},
+                                         {"max_running", 1, 1 << 16},
+                                         {"max_blocks", 1, 1 << 30},
+                                         {"share", 1, 100},
+                                         {"requests_per_minute", 1, 1 << 20},
+                                         {"tokens_per_minute", 1, 1 << 30}};
+
+TEST(IdentitiesTest, NumbersAreCheckedAtTheirEdges) {
+  for (const NumberField& field : kNumberFields) {
+    const auto line = [&](int64_t value) {
+      return Line(kFirst, absl::StrCat(field.name, "=", value));
+    };
+    EXPECT_EQ(Load(line(field.least))->size(), 1u);
+    EXPECT_EQ(Load(line(field.most))->size(), 1u);
+    for (const int64_t beyond : {field.least - 1, field.most + 1}) {
+      EXPECT_THAT(LoadError(line(beyond)),
+                  HasSubstr(absl::StrCat(field.name, ": want an integer ", field.least, "..",
+                                         field.most, ", got \"", beyond, "\"")));
+    }
+    EXPECT_THAT(LoadError(Line(kFirst, absl::StrCat(field.name, "="))), HasSubstr(field.name));
+  }
+}
+
+TEST(IdentitiesTest, TheLinesOfATenantAgreeOnEachNumber) {
+  for (const NumberField& field : kNumberFields) {
+    const auto two_lines = [&](int first, std::string_view second) {
+      return Line(kFirst, absl::StrCat("tenant=t ", field.name, "=", first)) +
+             Line(kSecond, absl::StrCat("tenant=t ", base::ToAbsl(second)));
+    };
+    EXPECT_EQ(Load(two_lines(3, ""))->size(), 2u);
+    EXPECT_EQ(Load(two_lines(3, absl::StrCat(field.name, "=3")))->size(), 2u);
+    EXPECT_THAT(LoadError(two_lines(3, absl::StrCat(field.name, "=4"))),
+                HasSubstr("tenant t: want its limits once"))
+        << field.name;
+  }
+}
+
+TEST(IdentitiesTest, TheLinesOfANameAgreeOnTenantAndRoles) {
+  const std::string alice = "name=a tenant=t roles=operator,any-tenant";
+  EXPECT_EQ(Load(Line(kFirst, alice) + Line(kSecond, alice))->size(), 2u);
+  for (const char* other : {"name=a tenant=u roles=operator,any-tenant",
+                            "name=a tenant=t roles=any-tenant", "name=a tenant=t roles=operator"}) {
+    EXPECT_THAT(LoadError(Line(kFirst, alice) + Line(kSecond, other)),
+                HasSubstr("name a: want the same tenant and roles"))
+        << other;
+  }
+}
+
+TEST(IdentitiesTest, WordsAreCheckedAtTheirEdges) {
+  EXPECT_EQ(Load(std::string(16, 'k') + "\n")->size(), 1u);
+  EXPECT_THAT(LoadError(std::string(15, 'k') + "\n"), HasSubstr("a token of at least 16"));
+  EXPECT_THAT(LoadError(std::string(16, 'k') + "\x7f\n"), HasSubstr("printable characters"));
+  for (const std::string key : {"name", "tenant"}) {
+    EXPECT_EQ(Load(Line(kFirst, key + "=" + std::string(256, 'n')))->size(), 1u);
+    for (const std::string& value : {std::string(), std::string(257, 'n')}) {
+      EXPECT_THAT(LoadError(Line(kFirst, key + "=" + value)),
+                  HasSubstr(key + ": want 1..256 printable characters"));
+    }
+  }
+  EXPECT_THAT(LoadError("token:" + std::string(63, 'a') + "\n"), HasSubstr("got 63"));
+  EXPECT_THAT(LoadError("token:" + std::string(63, 'a') + "g\n"), HasSubstr("64 hexadecimal"));
+  EXPECT_THAT(LoadError("cert:\n", kCertificates), HasSubstr("cert: want a name"));
+  EXPECT_THAT(LoadError("cert:\"\"\n", kCertificates), HasSubstr("cert: want a name"));
+  EXPECT_THAT(LoadError("cert:\"Bob B.\n", kCertificates), HasSubstr("closing quotation mark"));
 }
 
 TEST(GrantTest, TheTenantIsTheCallersAndTheRequestsAPartOfIt) {
@@ -272,9 +327,14 @@ TEST(GrantTest, APriorityIsAtMostTheCeiling) {
     params.sched.priority = priority;
     EXPECT_TRUE(Grant(caller, params).ok()) << priority;
   }
-  engine::GenerateParams params;
-  params.sched.priority = 4;
-  EXPECT_EQ(Grant(caller, params).code(), absl::StatusCode::kPermissionDenied);
+  for (const int32_t priority : {4, kTopPriority}) {
+    engine::GenerateParams params;
+    params.sched.priority = priority;
+    EXPECT_EQ(Grant(caller, params).code(), absl::StatusCode::kPermissionDenied) << priority;
+  }
+  engine::GenerateParams invalid;  // for the engine to refuse
+  invalid.sched.priority = kTopPriority + 1;
+  EXPECT_TRUE(Grant(caller, invalid).ok());
 }
 
 TEST(IdentityStoreTest, ABadFileChangesNothing) {
