@@ -2,13 +2,20 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
+#include "tests/files/gguf_writer.h"
+#include "tests/testing/temp_directory.h"
 #include "tests/testing/test_data.h"
 
 namespace quire::files {
 namespace {
+
+using testing::GgufWriter;
+using testing::Raw;
 
 constexpr size_t kTensorBytes = 16384;
 
@@ -20,7 +27,8 @@ class Tensors {
     OpenedModel model;
     std::vector<TensorInfo> infos;
     for (const Tensor& tensor : tensors) {
-      infos.push_back({.name = tensor.name, .shape = tensor.shape, .bytes = tensor.bytes});
+      infos.push_back(
+          {.name = tensor.name, .type = tensor.type, .shape = tensor.shape, .bytes = tensor.bytes});
     }
     model.weights = std::make_unique<TensorList>(std::move(infos));
     model.hf = hf;
@@ -30,6 +38,7 @@ class Tensors {
 
   struct Tensor {
     std::string name;
+    kernels::WeightType type = kernels::WeightType::kF32;
     std::vector<int64_t> shape = {64, 64};
     std::vector<std::byte> bytes = std::vector<std::byte>(kTensorBytes);
   };
@@ -56,6 +65,7 @@ TEST(ModelDigestTest, ChangesWithEachPart) {
       [](Tensors& m) { m.hf.tokenizer_json = "{ }"; },
       [](Tensors& m) { m.chat_template = "{{ x }}"; },
       [](Tensors& m) { m.tensors[1].name = "c"; },
+      [](Tensors& m) { m.tensors[1].type = kernels::WeightType::kBF16; },
       [](Tensors& m) {
         m.tensors[1].shape = {32, 128};
       },
@@ -73,6 +83,60 @@ TEST(ModelDigestTest, ChangesWithEachPart) {
   }
   std::ranges::sort(digests);
   EXPECT_EQ(std::ranges::adjacent_find(digests), digests.end());
+}
+
+TEST(ModelDigestTest, EachFieldOfAGgufValueCounts) {
+  const testing::TempDirectory directory;
+  const auto digest = [&](const GgufWriter& writer) {
+    return ModelDigest(*OpenModelFiles(directory.Write("m.gguf", writer.Build())));
+  };
+  const auto array = [](GgufType type, std::vector<int32_t> values) {
+    return GgufWriter().Array("k", type, values);
+  };
+  std::vector<std::string> digests = {
+      digest(GgufWriter()),
+      digest(GgufWriter().U32("k", 1)),
+      digest(GgufWriter().U32("l", 1)),
+      digest(GgufWriter().U32("k", 2)),
+      digest(GgufWriter().Add("k", GgufType::kInt32, Raw<int32_t>(1))),
+      digest(GgufWriter().U32("k", 1).U32("l", 1)),
+      digest(array(GgufType::kInt32, {1})),
+      digest(array(GgufType::kUint32, {1})),
+      digest(array(GgufType::kInt32, {1, 1})),
+      digest(GgufWriter().Strings("k", {"ab", "c"})),
+      digest(GgufWriter().Strings("k", {"a", "bc"})),
+      digest(GgufWriter().Zeros("k", {1}))};
+  EXPECT_EQ(digests[1], digest(GgufWriter().U32("k", 1)));
+  std::ranges::sort(digests);
+  EXPECT_EQ(std::ranges::adjacent_find(digests), digests.end());
+}
+
+TEST(ModelDigestTest, OfMoreTensorsFewerBytesCount) {
+  // 4,096 tensors count with 4 KiB each, and twice as many with half of that.
+  for (const size_t num_tensors : {size_t{4096}, size_t{8192}}) {
+    const size_t half = (size_t{8} << 20) / num_tensors;
+    std::vector<std::byte> bytes(kTensorBytes);
+    const auto digest = [&] {
+      std::vector<TensorInfo> infos;
+      for (size_t i = 0; i < num_tensors; ++i) {
+        infos.push_back({.name = std::to_string(i), .shape = {64, 64}, .bytes = bytes});
+      }
+      OpenedModel model;
+      model.weights = std::make_unique<TensorList>(std::move(infos));
+      return ModelDigest(model);
+    };
+    const std::string before = digest();
+    const auto counts = [&](size_t place) {
+      bytes[place] = std::byte{1};
+      const bool differs = digest() != before;
+      bytes[place] = std::byte{0};
+      return differs;
+    };
+    EXPECT_FALSE(counts(kTensorBytes / 2 - half - 1)) << num_tensors;
+    EXPECT_TRUE(counts(kTensorBytes / 2 - half)) << num_tensors;
+    EXPECT_TRUE(counts(kTensorBytes / 2 + half - 1)) << num_tensors;
+    EXPECT_FALSE(counts(kTensorBytes / 2 + half)) << num_tensors;
+  }
 }
 
 TEST(ModelDigestTest, LeavesOutTheOtherBytes) {

@@ -61,8 +61,8 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
   if (!options.kv_disk_dir.empty()) {
     parts.directory = *files::StateDirectory::Open(options.kv_disk_dir);
   }
-  parts.server_info.model_digest = options.model_digest;
-  parts.server_info.answer_numerics = options.numerics;
+  parts.server_info.model_digest = "digest";
+  parts.server_info.answer_numerics = "numerics";
   parts.clock = options.clock;
   return parts;
 }
@@ -93,6 +93,7 @@ engine::EngineParts FakeParts(const HarnessOptions& options, FakeModel** fake) {
   model->on_forward = options.on_forward;
   *fake = model.get();
   SetModel(std::move(model), parts);
+  if (options.edit_parts) options.edit_parts(parts);
   return parts;
 }
 

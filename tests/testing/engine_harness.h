@@ -49,11 +49,11 @@ struct HarnessOptions {
   std::string kv_disk_dir;  // EngineConfig::kv_disk_dir
   int64_t kv_disk_mib = 0;  // EngineConfig::kv_disk_mib
   int64_t prefix_disk_mib = 16;
-  std::string model_digest = "digest";
-  std::string numerics = "numerics";
   const base::Clock* clock = &base::SteadyClock();
   // Called in each Forward of the fake model, including the warm-up's.
   std::function<void(const engine::ModelInput&)> on_forward;
+  // Called with the parts of an engine on a FakeModel before that is made.
+  std::function<void(engine::EngineParts&)> edit_parts;
 };
 
 class EngineHarness {

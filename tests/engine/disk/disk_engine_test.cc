@@ -7,8 +7,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -284,12 +286,34 @@ TEST_F(DiskEngineTest, AFullDiskHarmsNoRequest) {
   EXPECT_EQ(DiskTokens(Run(GreedyParams(RandomIds(100, 2), 20))), 96);
 }
 
-TEST_F(DiskEngineTest, OtherNumericsFindNothing) {
+// Equal tokens have other K and V there.
+TEST_F(DiskEngineTest, OtherModelsAndProgramsFindNothing) {
+  const std::function<void(EngineParts&)> others[] = {
+      [](EngineParts& parts) { parts.server_info.model_digest = "another"; },
+      [](EngineParts& parts) { parts.server_info.answer_numerics = "another"; },
+      [](EngineParts& parts) { parts.server_info.backend = "another"; },
+      [](EngineParts& parts) { parts.server_info.isa_path = "another"; },
+      [](EngineParts& parts) { parts.server_info.version = "another"; },
+      [](EngineParts& parts) {
+        KvCacheShape shape = parts.cache.shape();
+        shape.dtype = kernels::DType::kBF16;
+        const std::span<const KvGroup> groups = parts.cache.groups();
+        parts.cache = *KvCache::Create(*parts.backend, shape, {groups.begin(), groups.end()});
+      }};
+  const auto restart = [this](HarnessOptions options = {}) {
+    engine_.reset();
+    std::filesystem::remove(temp_.path() + "/named.log");  // of one model, which refuses another
+    Start(std::move(options));
+  };
   const GenerateParams params = GreedyParams(RandomIds(100, 1), 2);
-  Start();
-  Run(params);
-  Start({.numerics = "others"});
-  EXPECT_EQ(Run(params)->summary().usage.cached_tokens, 0);
+  for (size_t i = 0; i < std::size(others); ++i) {
+    restart();
+    Run(params);
+    restart();
+    EXPECT_EQ(DiskTokens(Run(params)), 96);
+    restart({.edit_parts = others[i]});
+    EXPECT_EQ(Run(params)->summary().usage.cached_tokens, 0) << i;
+  }
 }
 
 TEST_F(DiskEngineTest, RequestsForTheSamePromptReadItOnce) {

@@ -84,6 +84,25 @@ TEST_F(BlockManagerTest, BlocksStayCachedAfterTheirSequence) {
   EXPECT_EQ(blocks_.stats().num_hit_blocks, 2);
 }
 
+// The samples of one prompt share its whole blocks and no others.
+TEST(MostBlocksTest, IsWhatSamplesHoldAndTheLeastThatMaxNewTokensAllows) {
+  constexpr int32_t kBlockSize = 4;
+  EXPECT_EQ(MostBlocks(kBlockSize, 7, 1, 1), 2);
+  EXPECT_EQ(MostBlocks(kBlockSize, 7, 1, 2), 1 + 2);
+  EXPECT_EQ(MostBlocks(kBlockSize, 8, 1, 3), 2 + 3);
+  EXPECT_EQ(MostBlocks(kBlockSize, 3, 2, 2), 2 * 2);
+  for (int32_t n = 1; n <= 3; ++n) {
+    for (int64_t prompt_len = 1; prompt_len <= 13; ++prompt_len) {
+      for (int64_t num_new = 1; num_new <= 9; ++num_new) {
+        const int64_t most = MostBlocks(kBlockSize, prompt_len, num_new, n);
+        EXPECT_GE(MaxNewTokens(most, kBlockSize, prompt_len, n), num_new) << n << " " << prompt_len;
+        EXPECT_LT(MaxNewTokens(most - 1, kBlockSize, prompt_len, n), num_new)
+            << n << " " << prompt_len;
+      }
+    }
+  }
+}
+
 TEST_F(BlockManagerTest, OnlyCommittedTokensAreFound) {
   blocks_.BeginStep(++step_);
   blocks_.StartSequence(1, "r", Iota(8), {});
@@ -98,6 +117,17 @@ TEST_F(BlockManagerTest, RootsAreApart) {
   EXPECT_EQ(Compute(2, Iota(8), CacheRootKey("m", "", "tenantp", "art", "salt")), 0);
   EXPECT_EQ(Compute(4, Iota(8), CacheRootKey("m", "", "tenant", "parts", "alt")), 0);
   EXPECT_EQ(Compute(3, Iota(8), CacheRootKey("m", "", "tenant", "part", "salt")), 7);
+}
+
+TEST_F(BlockManagerTest, EachPartOfARootCounts) {
+  const std::string roots[] = {
+      CacheRootKey("m", "a", "t", "p", "s", 7), CacheRootKey("n", "a", "t", "p", "s", 7),
+      CacheRootKey("m", "b", "t", "p", "s", 7), CacheRootKey("m", "a", "u", "p", "s", 7),
+      CacheRootKey("m", "a", "t", "q", "s", 7), CacheRootKey("m", "a", "t", "p", "x", 7),
+      CacheRootKey("m", "a", "t", "p", "s", 8), CacheRootKey("m", "a", "t", "p", "s")};
+  SequenceId id = 0;
+  for (const std::string& root : roots) EXPECT_EQ(Compute(++id, Iota(3), root), 0) << id;
+  EXPECT_EQ(Compute(++id, Iota(3), roots[0]), 2);
 }
 
 TEST_F(BlockManagerTest, BypassReadsNothingAndWritesNothing) {
