@@ -221,6 +221,20 @@ TEST_F(DiskFetchesTest, WhatIsReadBeforeCounts) {
   EXPECT_EQ(RunUntilIdle(), (std::vector<int64_t>{kAllTokens, kAllTokens}));
 }
 
+TEST_F(DiskFetchesTest, WhatIsReadAfterDoesNotCount) {
+  ReadOne(16 * kMs);
+  for (int32_t i = 1; i <= 2; ++i) WriteToDisk(PromptOf(i));
+  const absl::Duration compute_time = std::exchange(compute_time_, absl::ZeroDuration());
+  const auto first = RequestFor(PromptOf(1)), second = RequestFor(PromptOf(2));
+  ASSERT_TRUE(TryWait(first));
+  ASSERT_TRUE(TryWait(second));
+  compute_time_ = compute_time;  // 320 ms, in which 20 blocks of 40 are read
+  const auto released = Advance();
+  ASSERT_EQ(released.size(), 1u);
+  EXPECT_EQ(released[0].request, second);
+  EXPECT_EQ(RunUntilIdle(), std::vector<int64_t>{kAllTokens});
+}
+
 TEST_F(DiskFetchesTest, WhatTheFetchOfAnotherBringsIsReadOnce) {
   ReadOne(10 * kMs);
   for (int32_t i = 1; i <= 4; ++i) WriteToDisk(PromptOf(i, i == 4 ? 7 : 8));

@@ -155,6 +155,28 @@ TEST_F(SegmentStoreTest, NoMoreThanAQuarterStays) {
   EXPECT_EQ(num_left, kShape.num_slots / 4);
 }
 
+TEST_F(SegmentStoreTest, ReopenedItHasAllSegmentsThatThereMayBeAndNoMore) {
+  ASSERT_TRUE(Put(0).ok());
+  const std::string oldest = Segments()[0], bytes = Bytes(oldest);
+  int next = 1;
+  while (store_->num_blocks() == next) ASSERT_TRUE(Put(next++).ok());
+  EXPECT_FALSE(std::filesystem::exists(oldest));
+  const std::vector<std::string> all = Segments();
+  const int64_t num_blocks = store_->num_blocks();
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(Segments(), all);
+  EXPECT_EQ(store_->num_blocks(), num_blocks);
+  // It was killed after it began the newest, and before it removed the oldest.
+  store_.reset();
+  SetBytes(oldest, bytes);
+  std::filesystem::permissions(
+      oldest, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(Segments(), all);
+  EXPECT_EQ(store_->num_blocks(), num_blocks);
+  EXPECT_FALSE(store_->Has(KeyOf(0)));
+}
+
 TEST_F(SegmentStoreTest, WhatWasForgottenDoesNotComeBack) {
   ASSERT_TRUE(Put(1).ok());
   const std::string segment = Segments()[0], bytes = Bytes(segment);

@@ -66,6 +66,31 @@ TEST_F(SpillQueueTest, AFullQueueDropsABlockAndWhatFollowsIt) {
   EXPECT_EQ(queue_.num_dropped(), 2);
 }
 
+// The number 0 is that of a block like others, and -1 that of none.
+TEST_F(SpillQueueTest, ABlockMayFollowBlockZero) {
+  queue_.Offer(5, 0, "root", kTokens);
+  EXPECT_EQ(queue_.num_dropped(), 1) << "block 0 was not offered";
+  queue_.Offer(0, -1, "root", kTokens);
+  queue_.Offer(5, 0, "root", kTokens);
+  EXPECT_EQ(queue_.num_dropped(), 1);
+  ASSERT_TRUE(queue_.Take(offered_));
+  const uint64_t ticket = offered_.block.ticket;
+  ASSERT_TRUE(queue_.Take(offered_));
+  EXPECT_EQ(offered_.parent.block, 0);
+  EXPECT_EQ(offered_.parent.ticket, ticket);
+  EXPECT_TRUE(offered_.root_key.empty());
+}
+
+TEST_F(SpillQueueTest, SoManyDiscardedListingsAreKeptAndNoMore) {
+  for (int32_t i = 0; i <= static_cast<int32_t>(SpillQueue::kCapacity); ++i) {
+    queue_.Offer(i, -1, "root", kTokens);
+    ASSERT_TRUE(queue_.Take(offered_));
+    queue_.Discard(i);
+    EXPECT_FALSE(Copy(offered_.block)) << "it is withdrawn all the same";
+  }
+  EXPECT_EQ(queue_.TakeDiscarded().size(), SpillQueue::kCapacity);
+}
+
 TEST_F(SpillQueueTest, DiscardedListingsAreTold) {
   queue_.Offer(3, -1, "root", kTokens);
   ASSERT_TRUE(queue_.Take(offered_));

@@ -97,6 +97,45 @@ TEST(SingleFlightTest, LessThanTwoBlocksAreNotWorthTheWait) {
     EXPECT_EQ(simulation.Planned(second), shared == 7);
     simulation.Run();
   }
+  // Nor are they if the cache has the others, or the leader ends with them.
+  for (const int32_t shared : {15, 16}) {
+    Simulation simulation({.num_blocks = 64});
+    simulation.Add({.prompt = Prompt(8, 0), .max_tokens = 1});
+    simulation.Run();
+    simulation.Add({.prompt = Forked(shared, 0, 12, 100), .max_tokens = 2});
+    const SequenceId second =
+        simulation.Add({.prompt = Forked(shared, 0, 12, 200), .max_tokens = 2});
+    simulation.Step();
+    EXPECT_EQ(simulation.Planned(second), shared == 15);
+    simulation.Run();
+  }
+  for (const int32_t whole : {7, 8}) {
+    Simulation simulation({.num_blocks = 64});
+    simulation.Add({.prompt = Prompt(whole, 0), .max_tokens = 2});
+    const SequenceId second = simulation.Add({.prompt = Prompt(20, 0), .max_tokens = 2});
+    simulation.Step();
+    EXPECT_EQ(simulation.Planned(second), whole == 7);
+    simulation.Run();
+  }
+}
+
+TEST(SingleFlightTest, WhoFollowedSoOftenComputesItself) {
+  constexpr int kMostFollows = 64;
+  Simulation simulation(
+      {.num_blocks = 4096,
+       .scheduler = {.max_num_seqs = 128, .max_num_batched_tokens = 8192, .pipeline_depth = 1}});
+  std::vector<SequenceId> ids;
+  for (int i = 0; i < kMostFollows + 2; ++i) {
+    ids.push_back(simulation.Add({.prompt = Prompt(24, 0), .max_tokens = 2}));
+  }
+  for (int i = 0; i < kMostFollows; ++i) {
+    simulation.Step();
+    ASSERT_EQ(simulation.planned(), std::vector{ids[i]}) << "the others follow it";
+    ASSERT_TRUE(simulation.scheduler().Cancel(ids[i]).ok());
+  }
+  simulation.Step();
+  EXPECT_EQ(simulation.planned(), (std::vector{ids[kMostFollows], ids[kMostFollows + 1]}));
+  simulation.Run();
 }
 
 TEST(SingleFlightTest, AllTokensUpToTheSharedOnesMustBeEqual) {
