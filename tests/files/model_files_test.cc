@@ -179,9 +179,15 @@ TEST(ModelFilesTest, ErrorsNameTheMistake) {
         HasSubstr("nothing is downloaded; run `hf download "
                   "HuggingFaceTB/SmolLM2-135M-Instruct --local-dir SmolLM2-135M-Instruct`"));
   }
-  for (const std::string path : {"absent", "/a/b", "a/b/c", "./a", "a/", "../a"}) {
+  for (const std::string path : {"absent", "/a/b", "a/b/c", "./a", "a/", "../a", ".absent/a",
+                                 "absent/.a", "-absent/a", "absent/a b"}) {
     EXPECT_THAT(ErrorOf(path), HasSubstr("want a .gguf file")) << path;
   }
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(hub.path());
+  std::filesystem::create_directory("models");
+  EXPECT_THAT(ErrorOf("models/absent"), HasSubstr("want a .gguf file")) << "the folder is here";
+  std::filesystem::current_path(before);
 }
 
 TEST(ModelFilesTest, VectorsAreFloat32WhateverTheirType) {
