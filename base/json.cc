@@ -8,10 +8,13 @@
 #include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
+#include "base/utf8.h"
 
 namespace quire::base {
 
 namespace {
+
+constexpr size_t kMaxMessageBytes = 300;  // of nlohmann's parser
 
 // Returns true when lists and objects in `text` are nested deeper than `max_depth`. nlohmann's
 // parser could check the depth in a callback for each value. On a tokenizer.json, this separate
@@ -47,7 +50,9 @@ absl::StatusOr<nlohmann::json> Parse(std::string_view text, std::string_view wha
   try {
     return nlohmann::json::parse(text.begin(), text.end(), callback);
   } catch (const nlohmann::json::exception& e) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: not valid JSON: %s", what, e.what()));
+    // The message ends with the whole token that it could not read.
+    const std::string told = LossyUtf8(std::string_view(e.what()).substr(0, kMaxMessageBytes));
+    return absl::InvalidArgumentError(absl::StrFormat("%s: not valid JSON: %s", what, told));
   }
 }
 

@@ -1,8 +1,12 @@
 #include "base/json.h"
 
+#include <string>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+
+#include "base/utf8.h"
 
 namespace quire::base {
 namespace {
@@ -22,6 +26,19 @@ TEST(JsonTest, NamesTheInputAndThePlace) {
               AllOf(HasSubstr("config.json"), HasSubstr("column 7")));
   EXPECT_FALSE(ParseJson("", "empty").ok());
   EXPECT_FALSE(ParseJson("1 2", "two").ok());
+}
+
+TEST(JsonTest, AMessageIsShortAndUtf8WhateverTheText) {
+  std::string accents;
+  for (int i = 0; i < 5000; ++i) accents += "é";
+  for (const std::string& text :
+       {std::string(100'000, 'a'), std::string("\xff"), accents, "a" + accents}) {
+    const std::string message(ParseJson("{\"" + text, "f").status().message());
+    EXPECT_THAT(message, HasSubstr("f: not valid JSON: "));
+    EXPECT_THAT(message, HasSubstr("line 1, column "));
+    EXPECT_LT(message.size(), 350u);
+    EXPECT_TRUE(IsValidUtf8(message)) << message;
+  }
 }
 
 TEST(JsonTest, RefusesWhatNestsTooDeep) {
