@@ -157,6 +157,8 @@ function(quire_test_on_the_other_libm name)
   get_test_property(${name} TIMEOUT timeout)
   get_test_property(${name} LABELS labels)
   add_test(NAME ${name}_other_libm COMMAND ${name} --gtest_brief=0 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  # Both would write the same XML file at once.
+  set_tests_properties(${name} ${name}_other_libm PROPERTIES RESOURCE_LOCK ${name})
   set_tests_properties(${name}_other_libm PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
                        ENVIRONMENT GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2,-AVX2_Usable)
 endfunction()

@@ -26,25 +26,36 @@ def gtest_cases(path: pathlib.Path):
             yield name, "passed", ""
 
 
+def unittest_cases(name: str, output: str, has_failed: bool):
+    """The cases of a Python unittest file, of which only the skipped ones have names. None without its last lines."""
+    ran = re.search(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", output, re.MULTILINE)
+    if ran is None:
+        return None
+    counts = {key: int(number) for key, number in re.findall(r"(\w[\w ]*)=(\d+)", ran.group(2) or "")}
+    # A test with a docstring has two lines, and the reason stands on the second.
+    found = re.findall(r"^(\S+ \(\S+\))(?:\n.*)?? \.\.\. skipped ['\"](.*)['\"]$", output, re.MULTILINE)
+    num_skipped = counts.get("skipped", 0)
+    skips = (found + [(name, "no reason given")] * num_skipped)[:num_skipped]
+    failed = max(sum(counts.get(key, 0) for key in ("failures", "errors", "unexpected successes")), int(has_failed))
+    # The tests of a class or module that is skipped as a whole are not among those that ran.
+    whole = sum(test.startswith(("setUpClass ", "setUpModule ")) for test, _ in skips)
+    passed = max(int(ran.group(1)) - (num_skipped - whole) - failed, 0)
+    return [*((test, "skipped", reason) for test, reason in skips),
+            *((f"{name}#{i}", "failed", "") for i in range(failed)),
+            *((f"{name}#{i}", "passed", "") for i in range(passed))]
+
+
 def ctest_cases(path: pathlib.Path, known: set[str]):
     """Entries of ctest that are not GoogleTest binaries, or whose binary died before it wrote its XML."""
     for case in ElementTree.parse(path).iter("testcase"):
         name, status = case.get("name"), case.get("status")
         output = case.findtext("system-out") or ""
-        if name in known:
+        # The second entry of a binary has no XML of its name.
+        if name in known or re.search(r"^\[=+\] \d+ tests? from .* ran\.", output, re.MULTILINE):
             continue
-        unittest = re.search(r"^Ran (\d+) tests? in ", output, re.MULTILINE)
-        if unittest:  # a Python unittest file: count its cases
-            skips = re.findall(r"^(\S+ \(\S+\)).* skipped ['\"](.*)['\"]$", output, re.MULTILINE)
-            failed = sum(int(n) for n in re.findall(r"(?:failures|errors)=(\d+)", output))
-            if status == "fail" and failed == 0:
-                failed = 1
-            for test, reason in skips:
-                yield test, "skipped", reason
-            for i in range(failed):
-                yield f"{name}#{i}", "failed", ""
-            for i in range(int(unittest.group(1)) - len(skips) - failed):
-                yield f"{name}#{i}", "passed", ""
+        cases = unittest_cases(name, output, status == "fail")
+        if cases is not None:
+            yield from cases
         else:
             outcome = {"run": "passed", "fail": "failed"}.get(status, "skipped")
             yield name, outcome, "" if outcome != "skipped" else status

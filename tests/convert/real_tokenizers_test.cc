@@ -1,7 +1,6 @@
 // Converts real vocabularies to GGUF values. Compares the tokenizer of the directory with the
-// tokenizer that is read from the GGUF values, on real texts. Of these vocabularies, only the
-// bundled model's is part of the project. The tests of the others are skipped if their files are
-// absent.
+// tokenizer that is read from the GGUF values, on many texts. The bundled model's vocabulary is
+// part of the project; the others, and most texts, are test material.
 
 #include <filesystem>
 #include <string>
@@ -21,6 +20,7 @@
 namespace quire::convert {
 namespace {
 
+using quire::testing::IfTestData;
 using quire::testing::ReadFile;
 using quire::testing::TestDataPath;
 using testing::Convert;
@@ -40,9 +40,9 @@ std::vector<std::string> TextsOf(const std::string& path) {
   return texts;
 }
 
-// Returns the Declaration of Human Rights in many languages, UTF-8 stress texts, and the Big List
-// of Naughty Strings. The declarations and the stress texts are returned whole and also line by
-// line.
+// Returns, where the test material is, the Declaration of Human Rights in many languages, UTF-8
+// stress texts, and the Big List of Naughty Strings. The declarations and the stress texts are
+// returned whole and also line by line.
 std::vector<std::string> CorporaTexts() {
   std::vector<std::string> texts;
   const auto add = [&](const std::string& path) {
@@ -95,7 +95,10 @@ TEST(RealTokenizersTest, TheBundledModelIsReadBackTheSame) {
   EXPECT_THAT(converted->warnings, IsEmpty());
   EXPECT_EQ(converted->gguf->bos_id(), 0);
   EXPECT_THAT(converted->gguf->end_ids(), ElementsAre(0));
-  std::vector<std::string> texts = TextsOf("models/quire-stories/README.md");
+  std::vector<std::string> texts = text::testing::ReadTestJson("tiny_cases.json")["texts"];
+  for (std::string& text : TextsOf("models/quire-stories/README.md")) {
+    texts.push_back(std::move(text));
+  }
   for (std::string& text : CorporaTexts()) texts.push_back(std::move(text));
   ExpectSame(*converted, texts);
 }
@@ -109,7 +112,7 @@ struct RealCase {
 class RealDirectoryTest : public ::testing::TestWithParam<RealCase> {};
 
 TEST_P(RealDirectoryTest, IsReadBackTheSame) {
-  QUIRE_TEST_DATA_OR_SKIP(path, std::string(GetParam().directory) + "/tokenizer.json");
+  const std::string path = *TestDataPath(std::string(GetParam().directory) + "/tokenizer.json");
   const std::filesystem::path config =
       std::filesystem::path(path).replace_filename("tokenizer_config.json");
   const files::OpenedModel model =
@@ -131,18 +134,21 @@ TEST_P(RealDirectoryTest, IsReadBackTheSame) {
   ExpectSame(*converted, texts);
 }
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RealDirectoryTest);
 INSTANTIATE_TEST_SUITE_P(
     Vocabularies, RealDirectoryTest,
-    ::testing::Values(RealCase{.directory = "tokenizers/hf-json/falcon-tokenizer",
-                               .warnings = {"bytes without a token: 15", "\"<|endoftext|>\" too"}},
-                      RealCase{.directory = "tokenizers/hf-json/gpt-neox-20b",
-                               .nfc = true,
-                               .warnings = {"NFC", "\"<|endoftext|>\" too"}},
-                      RealCase{.directory = "tokenizers/hf-json/phi-2"},
-                      RealCase{.directory = "tokenizers/hf-json/phi-3-mini",
-                               .warnings = {"\"</s>\" as control", "\"<|end|>\" too",
-                                            "beside \"</s>\""}},
-                      RealCase{.directory = "models/stories260K-hf"}),
+    ::testing::ValuesIn(IfTestData<RealCase>(
+        {"bad-input/blns", "bad-input/utf8", "models/stories260K-hf", "text/udhr",
+         "tokenizers/hf-json"},
+        {{.directory = "tokenizers/hf-json/falcon-tokenizer",
+          .warnings = {"bytes without a token: 15", "\"<|endoftext|>\" too"}},
+         {.directory = "tokenizers/hf-json/gpt-neox-20b",
+          .nfc = true,
+          .warnings = {"NFC", "\"<|endoftext|>\" too"}},
+         {.directory = "tokenizers/hf-json/phi-2"},
+         {.directory = "tokenizers/hf-json/phi-3-mini",
+          .warnings = {"\"</s>\" as control", "\"<|end|>\" too", "beside \"</s>\""}},
+         {.directory = "models/stories260K-hf"}})),
     [](const auto& test) {
       std::string name = std::filesystem::path(test.param.directory).filename().string();
       std::erase(name, '-');

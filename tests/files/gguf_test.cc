@@ -160,33 +160,41 @@ TEST(GgufTest, NoPrefixIsTakenForTheWhole) {
   }
 }
 
-TEST(GgufTest, OpensVocabulariesOfOtherArchitectures) {
-  struct Vocabulary {
-    std::string name;
-    std::string architecture;
-    size_t num_tokens;
-    size_t num_merges;
-  };
-  for (const Vocabulary& want : {Vocabulary{"falcon", "falcon", 65024, 64784},
-                                 {"gpt-2", "gpt2", 50257, 50000},
-                                 {"gpt-neox", "gptneox", 50432, 50009},
-                                 {"mpt", "mpt", 50432, 50009},
-                                 {"phi-3", "phi3", 32064, 0}}) {
-    QUIRE_TEST_DATA_OR_SKIP(path, "tokenizers/gguf-vocab/ggml-vocab-" + want.name + ".gguf");
-    const AlignedBytes file(testing::ReadFile(path));
-    const auto contents = ParseGguf(file.span(), path);
-    ASSERT_TRUE(contents.ok()) << contents.status();
-    EXPECT_EQ(contents->metadata.String("general.architecture").value(), want.architecture);
-    const auto tokens = contents->metadata.Strings("tokenizer.ggml.tokens");
-    ASSERT_TRUE(tokens.ok()) << tokens.status();
-    EXPECT_EQ(tokens->size(), want.num_tokens);
-    EXPECT_EQ(contents->metadata.Ints("tokenizer.ggml.token_type").value().size(), want.num_tokens);
-    if (want.num_merges != 0) {
-      EXPECT_EQ(contents->metadata.Strings("tokenizer.ggml.merges").value().size(),
-                want.num_merges);
-    }
+struct Vocabulary {
+  std::string name;
+  std::string architecture;
+  size_t num_tokens;
+  size_t num_merges;
+};
+
+class PublishedVocabularyTest : public ::testing::TestWithParam<Vocabulary> {};
+
+TEST_P(PublishedVocabularyTest, IsReadWhole) {
+  const Vocabulary& want = GetParam();
+  const std::string path =
+      *testing::TestDataPath("tokenizers/gguf-vocab/ggml-vocab-" + want.name + ".gguf");
+  const AlignedBytes file(testing::ReadFile(path));
+  const auto contents = ParseGguf(file.span(), path);
+  ASSERT_TRUE(contents.ok()) << contents.status();
+  EXPECT_EQ(contents->metadata.String("general.architecture").value(), want.architecture);
+  const auto tokens = contents->metadata.Strings("tokenizer.ggml.tokens");
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  EXPECT_EQ(tokens->size(), want.num_tokens);
+  EXPECT_EQ(contents->metadata.Ints("tokenizer.ggml.token_type").value().size(), want.num_tokens);
+  if (want.num_merges != 0) {
+    EXPECT_EQ(contents->metadata.Strings("tokenizer.ggml.merges").value().size(), want.num_merges);
   }
 }
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PublishedVocabularyTest);
+INSTANTIATE_TEST_SUITE_P(Gguf, PublishedVocabularyTest,
+                         ::testing::ValuesIn(testing::IfTestData<Vocabulary>(
+                             {"tokenizers/gguf-vocab"}, {{"falcon", "falcon", 65024, 64784},
+                                                         {"gpt-2", "gpt2", 50257, 50000},
+                                                         {"gpt-neox", "gptneox", 50432, 50009},
+                                                         {"mpt", "mpt", 50432, 50009},
+                                                         {"phi-3", "phi3", 32064, 0}})),
+                         [](const auto& test) { return test.param.architecture; });
 
 }  // namespace
 }  // namespace quire::files

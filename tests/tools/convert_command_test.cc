@@ -16,6 +16,7 @@
 namespace quire::tools {
 namespace {
 
+using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -49,7 +50,6 @@ TEST(ConvertCommandTest, AFileThatIsThereIsReplacedOnlyIfToldTo) {
 // llama.cpp cannot load such a model. Its chat template is no text.
 void WriteModelForQuireAlone(const testing::TempDirectory& directory) {
   namespace fs = std::filesystem;
-  using nlohmann::json;
   const fs::path bundled = fs::absolute(BundledModel());
   fs::create_symlink(bundled / "tokenizer.json", directory.path() + "/tokenizer.json");
   fs::create_symlink(bundled / "model.safetensors", directory.path() + "/weights.safetensors");
@@ -94,6 +94,22 @@ TEST(ConvertCommandTest, WhatLlamaCppCannotLoadIsWrittenForQuireAlone) {
   EXPECT_THAT(written.err, HasSubstr("chat_template: want a string"));
   EXPECT_THAT(written.err, HasSubstr("it is left out"));
   EXPECT_TRUE(std::filesystem::exists(path));
+}
+
+TEST(ConvertCommandTest, TheFileIsInspectedAsItsDirectory) {
+  const testing::TempDirectory directory;
+  const std::string path = directory.path() + "/stories.gguf";
+  ASSERT_EQ(RunConvert({BundledModel(), path, "--type=q4_0"}).status, 0);
+  const std::vector<std::string> tokenize = {"--tokenize", "Once upon a time"};
+  EXPECT_EQ(RunInspect({path, tokenize[0], tokenize[1]}).out, "[0, 419, 435, 259, 395]\n");
+  EXPECT_EQ(RunInspect({BundledModel(), tokenize[0], tokenize[1]}).out,
+            RunInspect({path, tokenize[0], tokenize[1]}).out);
+  const json of_file = json::parse(RunInspect({path, "--json"}).out);
+  const json of_directory = json::parse(RunInspect({BundledModel(), "--json"}).out);
+  EXPECT_EQ(of_file["weight_type"], "Q4_0");
+  EXPECT_EQ(of_directory["weight_type"], "BF16");
+  EXPECT_EQ(of_file["num_parameters"], of_directory["num_parameters"]);
+  EXPECT_EQ(of_directory["num_parameters"], 5'180'672);
 }
 
 TEST(ConvertCommandTest, ArgumentsThatMakeNoSense) {

@@ -293,16 +293,5 @@ TEST(InspectCommandTest, WrongArgumentsAreStatusTwo) {
   EXPECT_THAT(help.out, HasSubstr("usage: quire-inspect MODEL"));
 }
 
-TEST(InspectCommandTest, TokenizesStoriesAlikeFromEveryFormat) {
-  QUIRE_TEST_DATA_OR_SKIP(gguf, "models/stories260K-gguf/stories260K.q4_0.gguf");
-  QUIRE_TEST_DATA_OR_SKIP(hf, "models/stories260K-hf");
-  const Result from_gguf = RunInspect({gguf, "--tokenize", "Once upon a time"});
-  EXPECT_EQ(from_gguf.out, "[1, 403, 407, 261, 378]\n");
-  EXPECT_EQ(RunInspect({hf, "--tokenize", "Once upon a time"}).out, from_gguf.out);
-  const json report = json::parse(RunInspect({gguf, "--json"}).out);
-  EXPECT_EQ(report["num_parameters"], 260032);
-  EXPECT_EQ(report["weight_type"], "Q4_0");
-}
-
 }  // namespace
 }  // namespace quire::tools

@@ -1,9 +1,7 @@
 // Tests tokenizers with real vocabularies on real texts. The expected ids come from llama.cpp's
-// test vectors and from the reference implementations. The vocabularies and texts are not part of
-// the project. Without them, these tests are skipped.
+// test vectors and from the reference implementations. The vocabularies and texts are test
+// material. What is part of the project is tested so in tests/text/tokenizer/.
 
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +21,10 @@ namespace {
 
 using base::ToAbsl;
 using nlohmann::json;
+using quire::testing::FetchedModelPath;
+using quire::testing::IfTestData;
 using quire::testing::ReadFile;
+using quire::testing::TestDataPath;
 using text::testing::Encoded;
 using text::testing::IdsOf;
 using text::testing::Joined;
@@ -57,35 +58,62 @@ void ExpectVectors(const text::Tokenizer& tokenizer, const std::string& vectors)
   }
 }
 
+constexpr char kGgufVocabularies[] = "tokenizers/gguf-vocab";
+
+std::string VocabularyPath(const std::string& name) {
+  return *TestDataPath(std::string(kGgufVocabularies) + "/ggml-vocab-" + name + ".gguf");
+}
+
+// Returns the last word of a path as the name of a test.
+std::string NameOf(const std::string& path) {
+  std::string name = path.substr(path.rfind('/') + 1);
+  std::erase(name, '-');
+  return name;
+}
+
 class GgufVectorsTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GgufVectorsTest, AllCasesAreEqual) {
-  QUIRE_TEST_DATA_OR_SKIP(path, "tokenizers/gguf-vocab/ggml-vocab-" + GetParam() + ".gguf");
+  const std::string path = VocabularyPath(GetParam());
   const auto tokenizer = TokenizerOfModel(path);
   ASSERT_NE(tokenizer, nullptr);
   ExpectVectors(*tokenizer, path);
 }
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GgufVectorsTest);
 INSTANTIATE_TEST_SUITE_P(Vocabularies, GgufVectorsTest,
-                         ::testing::Values("gpt-2", "falcon", "mpt", "phi-3"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         ::testing::ValuesIn(IfTestData<std::string>(
+                             {kGgufVocabularies}, {"gpt-2", "falcon", "mpt", "phi-3"})),
+                         [](const auto& test) { return NameOf(test.param); });
 
-TEST(JsonVectorsTest, AllCasesAreEqual) {
-  for (const auto& [directory, vectors] :
-       {std::pair("falcon-tokenizer", "falcon"), std::pair("gpt-neox-20b", "mpt"),
-        std::pair("phi-3-mini", "phi-3")}) {
-    QUIRE_TEST_DATA_OR_SKIP(path,
-                            std::string("tokenizers/hf-json/") + directory + "/tokenizer.json");
-    QUIRE_TEST_DATA_OR_SKIP(of,
-                            std::string("tokenizers/gguf-vocab/ggml-vocab-") + vectors + ".gguf");
-    const auto tokenizer = text::testing::TokenizerFromJson(ReadFile(path));
-    ASSERT_NE(tokenizer, nullptr);
-    ExpectVectors(*tokenizer, of);
-  }
+struct JsonVectors {
+  std::string directory;
+  std::string vectors;
+};
+
+class JsonVectorsTest : public ::testing::TestWithParam<JsonVectors> {};
+
+TEST_P(JsonVectorsTest, AllCasesAreEqual) {
+  const std::string path = "tokenizers/hf-json/" + GetParam().directory + "/tokenizer.json";
+  const auto tokenizer = text::testing::TokenizerFromJson(ReadFile(*TestDataPath(path)));
+  ASSERT_NE(tokenizer, nullptr);
+  ExpectVectors(*tokenizer, VocabularyPath(GetParam().vectors));
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(JsonVectorsTest);
+INSTANTIATE_TEST_SUITE_P(
+    Vocabularies, JsonVectorsTest,
+    ::testing::ValuesIn(IfTestData<JsonVectors>(
+        {kGgufVocabularies, "tokenizers/hf-json"},
+        {{"falcon-tokenizer", "falcon"}, {"gpt-neox-20b", "mpt"}, {"phi-3-mini", "phi-3"}})),
+    [](const auto& test) { return NameOf(test.param.vectors); });
+
+// The parts of the test material with the texts of ExpectHashes().
+const std::vector<std::string> kTexts = {"bad-input/blns", "bad-input/utf8", "text/udhr"};
+
+template <typename T>
+std::vector<T> IfTextsAnd(const std::vector<std::string>& parts, std::vector<T> values) {
+  return IfTestData(kTexts, IfTestData(parts, std::move(values)));
 }
 
 // Encodes the texts of every file that is a key of `goldens`. Expects the number and the hash of
@@ -93,7 +121,7 @@ TEST(JsonVectorsTest, AllCasesAreEqual) {
 void ExpectHashes(const text::Tokenizer& tokenizer, const json& goldens) {
   ASSERT_GE(goldens.size(), 39u);  // 36 languages, two texts of UTF-8, the naughty strings
   for (const auto& [name, golden] : goldens.items()) {
-    QUIRE_TEST_DATA_OR_SKIP(path, name);
+    const std::string path = *TestDataPath(name);
     std::vector<int32_t> ids;
     if (name.ends_with(".json")) {  // a list of texts; the ids of each end with -1
       for (const json& text : ParseFile(path)) {
@@ -112,70 +140,86 @@ void ExpectHashes(const text::Tokenizer& tokenizer, const json& goldens) {
 class HuggingFaceIdsTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(HuggingFaceIdsTest, EqualOnEveryText) {
-  QUIRE_TEST_DATA_OR_SKIP(path, GetParam() + "/tokenizer.json");
+  const std::string path = *TestDataPath(GetParam() + "/tokenizer.json");
   const auto tokenizer = text::testing::TokenizerFromJson(ReadFile(path));
   ASSERT_NE(tokenizer, nullptr);
   ExpectHashes(*tokenizer, ReadTestJson("material_hashes.json")[GetParam()]);
 }
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(HuggingFaceIdsTest);
 INSTANTIATE_TEST_SUITE_P(Tokenizers, HuggingFaceIdsTest,
-                         ::testing::Values("tokenizers/hf-json/falcon-tokenizer",
-                                           "tokenizers/hf-json/gpt-neox-20b",
-                                           "tokenizers/hf-json/phi-2",
-                                           "tokenizers/hf-json/phi-3-mini",
-                                           "models/stories260K-hf"),
+                         ::testing::ValuesIn(IfTextsAnd<std::string>(
+                             {"models/stories260K-hf", "tokenizers/hf-json"},
+                             {"tokenizers/hf-json/falcon-tokenizer",
+                              "tokenizers/hf-json/gpt-neox-20b", "tokenizers/hf-json/phi-2",
+                              "tokenizers/hf-json/phi-3-mini", "models/stories260K-hf"})),
+                         [](const auto& test) { return NameOf(test.param); });
+
+struct LlamaCppCase {
+  std::string name;  // in the goldens
+  std::string path;
+  int32_t bos_id;
+  std::vector<int32_t> end_ids;
+};
+
+class LlamaCppIdsTest : public ::testing::TestWithParam<LlamaCppCase> {};
+
+TEST_P(LlamaCppIdsTest, EqualOnEveryText) {
+  const auto tokenizer = TokenizerOfModel(GetParam().path);
+  ASSERT_NE(tokenizer, nullptr);
+  EXPECT_EQ(tokenizer->bos_id(), GetParam().bos_id);
+  EXPECT_EQ(tokenizer->end_ids(), GetParam().end_ids);
+  ExpectHashes(*tokenizer, ReadTestJson("llama_cpp_hashes.json")[GetParam().name]);
+}
+
+std::vector<LlamaCppCase> LlamaCppCases() {
+  std::vector<LlamaCppCase> cases;
+  if (const auto path = FetchedModelPath("smollm2-135m-instruct")) {
+    cases.push_back({"smollm2-135m-instruct.gguf", *path, 1, {0, 2}});
+  }
+  const std::string stories = "models/stories260K-gguf/stories260K.f32.gguf";
+  if (const auto path = TestDataPath(stories)) cases.push_back({stories, *path, 1, {2}});
+  return IfTextsAnd({}, cases);
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LlamaCppIdsTest);
+INSTANTIATE_TEST_SUITE_P(Models, LlamaCppIdsTest, ::testing::ValuesIn(LlamaCppCases()),
                          [](const auto& test) {
-                           std::string name = test.param.substr(test.param.rfind('/') + 1);
-                           std::erase(name, '-');
-                           return name;
+                           return test.param.name.starts_with("smollm2") ? "SmolLm2"
+                                                                         : "Stories260K";
                          });
 
-TEST(LlamaCppIdsTest, SmolLm2EqualOnEveryText) {
-  // scripts/get_model.sh downloads the model to this path.
-  const char* home = std::getenv("HOME");
-  const std::string path =
-      std::string(home == nullptr ? "" : home) + "/.cache/quire/models/smollm2-135m-instruct.gguf";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "model absent: " << path;
-  const auto tokenizer = TokenizerOfModel(path);
+class Stories260KTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Stories260KTest, GoldenPromptsAndTexts) {
+  const auto tokenizer = TokenizerOfModel(*TestDataPath(GetParam()));
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(tokenizer->bos_id(), 1);
-  EXPECT_EQ(tokenizer->end_ids(), (std::vector<int32_t>{0, 2}));  // <|endoftext|>, <|im_end|>
-  ExpectHashes(*tokenizer, ReadTestJson("llama_cpp_hashes.json")["smollm2-135m-instruct.gguf"]);
-}
-
-TEST(LlamaCppIdsTest, Stories260KEqualOnEveryText) {
-  const std::string name = "models/stories260K-gguf/stories260K.f32.gguf";
-  QUIRE_TEST_DATA_OR_SKIP(path, name);
-  const auto tokenizer = TokenizerOfModel(path);
-  ASSERT_NE(tokenizer, nullptr);
-  ExpectHashes(*tokenizer, ReadTestJson("llama_cpp_hashes.json")[name]);
-}
-
-TEST(Stories260KTest, GoldenPromptsAndTextsFromBothFormats) {
-  for (const std::string model :
-       {"models/stories260K-gguf/stories260K.f32.gguf", "models/stories260K-hf"}) {
-    QUIRE_TEST_DATA_OR_SKIP(path, model);
-    QUIRE_TEST_DATA_OR_SKIP(golden, std::string("models/stories260K-hf/golden_greedy.json"));
-    const auto tokenizer = TokenizerOfModel(path);
-    ASSERT_NE(tokenizer, nullptr);
-    EXPECT_EQ(tokenizer->bos_id(), 1);
-    EXPECT_EQ(tokenizer->end_ids(), std::vector<int32_t>{2});
-    const json file = ParseFile(golden);
-    const json& cases = file.is_object() ? file["cases"] : file;
-    ASSERT_EQ(cases.size(), 4u);
-    for (const json& item : cases) {
-      const auto ids = item["ids"].get<std::vector<int32_t>>();
-      EXPECT_EQ(IdsOf(Encoded(*tokenizer, item["prompt"].get<std::string>())),
-                item["prompt_ids"].get<std::vector<int32_t>>());
-      EXPECT_EQ(tokenizer->Decode(ids, /*skip_special_tokens=*/true), item["text"]);
-      EXPECT_EQ(IdsOf(Encoded(*tokenizer, item["text"].get<std::string>())), ids);
-    }
+  EXPECT_EQ(tokenizer->end_ids(), std::vector<int32_t>{2});
+  const json file = ParseFile(*TestDataPath("models/stories260K-hf/golden_greedy.json"));
+  const json& cases = file.is_object() ? file["cases"] : file;
+  ASSERT_EQ(cases.size(), 4u);
+  for (const json& item : cases) {
+    const auto ids = item["ids"].get<std::vector<int32_t>>();
+    EXPECT_EQ(IdsOf(Encoded(*tokenizer, item["prompt"].get<std::string>())),
+              item["prompt_ids"].get<std::vector<int32_t>>());
+    EXPECT_EQ(tokenizer->Decode(ids, /*skip_special_tokens=*/true), item["text"]);
+    EXPECT_EQ(IdsOf(Encoded(*tokenizer, item["text"].get<std::string>())), ids);
   }
 }
 
-TEST(TokenizerLoaderTest, ChatTemplateAndItsTokens) {
-  QUIRE_TEST_DATA_OR_SKIP(path, "tokenizers/gguf-vocab/ggml-vocab-phi-3.gguf");
-  const auto model = files::OpenModelFiles(path);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Stories260KTest);
+INSTANTIATE_TEST_SUITE_P(Formats, Stories260KTest,
+                         ::testing::ValuesIn(IfTestData<std::string>(
+                             {"models/stories260K-gguf", "models/stories260K-hf"},
+                             {"models/stories260K-gguf/stories260K.f32.gguf",
+                              "models/stories260K-hf"})),
+                         [](const auto& test) { return test.index == 0 ? "Gguf" : "HuggingFace"; });
+
+class PublishedTemplateTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PublishedTemplateTest, ComesWithItsTokens) {
+  const auto model = files::OpenModelFiles(VocabularyPath(GetParam()));
   ASSERT_TRUE(model.ok()) << model.status();
   const auto tokenizer = LoadTokenizer(*model);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -187,6 +231,12 @@ TEST(TokenizerLoaderTest, ChatTemplateAndItsTokens) {
   EXPECT_EQ(texts->at("bos_token"), "<s>");
   EXPECT_EQ(texts->at("eos_token"), "<|endoftext|>");
 }
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PublishedTemplateTest);
+INSTANTIATE_TEST_SUITE_P(Gguf, PublishedTemplateTest,
+                         ::testing::ValuesIn(IfTestData<std::string>({kGgufVocabularies},
+                                                                     {"phi-3"})),
+                         [](const auto& test) { return NameOf(test.param); });
 
 }  // namespace
 }  // namespace quire::engine

@@ -304,29 +304,35 @@ TEST(ModelConfigReaderTest, BareWeightsSayWhatIsMissing) {
               HasSubstr("want the Hugging Face directory"));
 }
 
-TEST(ModelConfigReaderTest, TheSameModelReadsAlikeFromEveryFormat) {
-  for (const char* path :
-       {"stories260K-gguf/stories260K.f32.gguf", "stories260K-gguf/stories260K.q8_0.gguf",
-        "stories260K-gguf/stories260K.q4_0.gguf", "stories260K-hf"}) {
-    QUIRE_TEST_DATA_OR_SKIP(found, std::string("models/") + path);
-    const auto model = files::OpenModelFiles(found);
-    ASSERT_TRUE(model.ok()) << model.status();
-    const auto config = ReadModelConfig(*model);
-    ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_EQ(config->vocab_size, 512);
-    EXPECT_EQ(config->hidden_size, 64);
-    EXPECT_EQ(config->layers[0].feed_forward.inner_size, 172);
-    EXPECT_EQ(config->num_layers(), 5);
-    EXPECT_EQ(config->layers[0].attention.num_heads, 8);
-    EXPECT_EQ(config->layers[0].attention.num_kv_heads, 4);
-    EXPECT_EQ(config->layers[0].attention.key_dim, 8);
-    EXPECT_EQ(config->max_position_embeddings, 512);
-    EXPECT_TRUE(config->tie_word_embeddings);
-    EXPECT_EQ(config->ropes[0].rope_dim, 8);
-    EXPECT_EQ(config->ropes[0].layout,
-              model->gguf ? kernels::RopeLayout::kInterleaved : kernels::RopeLayout::kHalfSplit);
-  }
+class Stories260KConfigTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Stories260KConfigTest, ReadsAlikeFromEveryFormat) {
+  const auto model = files::OpenModelFiles(*testing::TestDataPath("models/" + GetParam()));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto config = ReadModelConfig(*model);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->vocab_size, 512);
+  EXPECT_EQ(config->hidden_size, 64);
+  EXPECT_EQ(config->layers[0].feed_forward.inner_size, 172);
+  EXPECT_EQ(config->num_layers(), 5);
+  EXPECT_EQ(config->layers[0].attention.num_heads, 8);
+  EXPECT_EQ(config->layers[0].attention.num_kv_heads, 4);
+  EXPECT_EQ(config->layers[0].attention.key_dim, 8);
+  EXPECT_EQ(config->max_position_embeddings, 512);
+  EXPECT_TRUE(config->tie_word_embeddings);
+  EXPECT_EQ(config->ropes[0].rope_dim, 8);
+  EXPECT_EQ(config->ropes[0].layout,
+            model->gguf ? kernels::RopeLayout::kInterleaved : kernels::RopeLayout::kHalfSplit);
 }
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Stories260KConfigTest);
+INSTANTIATE_TEST_SUITE_P(Formats, Stories260KConfigTest,
+                         ::testing::ValuesIn(testing::IfTestData<std::string>(
+                             {"models/stories260K-gguf", "models/stories260K-hf"},
+                             {"stories260K-gguf/stories260K.f32.gguf",
+                              "stories260K-gguf/stories260K.q8_0.gguf",
+                              "stories260K-gguf/stories260K.q4_0.gguf", "stories260K-hf"})),
+                         [](const auto& test) { return "Format" + std::to_string(test.index); });
 
 }  // namespace
 }  // namespace quire::engine

@@ -127,6 +127,19 @@ def write(name, rows):
     print(f"{name}: {len(rows)} rows, {len(text)} bytes")
 
 
+def outcomes_of(env, folder, contexts):
+    """A row of outcomes for each template, and how many texts are those of transformers."""
+    rows, same = [], 0
+    for template in sorted(folder.glob("*.jinja")):
+        outcomes = []
+        for context in contexts:
+            result = render(env, template.read_text(), context)
+            same += same_as_transformers(template.read_text(), context, result)
+            outcomes.append(outcome(result))
+        rows.append({"template": template.name, "outcomes": outcomes})
+    return rows, same
+
+
 def main():
     env = environment()
     rows = []
@@ -147,22 +160,17 @@ def main():
                     result = render(env, template.read_text(), {**context, **more})
                     rows.append({"template": template.name, **context, **result})
     write("chats.json", rows)
+    variants = list(contexts())
+    write("contexts.json", [{"name": name, "context": context} for name, context in variants])
+    own = [context for _, context in variants]
+    write("own_templates.json", outcomes_of(env, HERE / "testdata", own)[0])
     if len(sys.argv) < 2:
         return
     material = pathlib.Path(sys.argv[1])
-    variants = list(contexts())
-    write("contexts.json", [{"name": name, "context": context} for name, context in variants])
     minja = [json.loads(path.read_text()) for path in sorted((material / "minja-contexts").glob("*.json"))]
-    rows, same = [], 0
-    for template in sorted((material / "templates").glob("*.jinja")):
-        outcomes = []
-        for context in minja + [context for _, context in variants]:
-            result = render(env, template.read_text(), context)
-            same += same_as_transformers(template.read_text(), context, result)
-            outcomes.append(outcome(result))
-        rows.append({"template": template.name, "outcomes": outcomes})
+    rows, same = outcomes_of(env, material / "templates", minja + own)
     write("templates.json", rows)
-    print(f"equal to transformers' own rendering: {same} of {len(rows) * len(outcomes)}")
+    print(f"equal to transformers' own rendering: {same} of {sum(len(row['outcomes']) for row in rows)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 // The parts of quire-sim, on small traces.
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -13,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tests/testing/test_data.h"
 #include "tools/sim/bounds.h"
 #include "tools/sim/cache_policies.h"
 #include "tools/sim/cost_model.h"
@@ -479,11 +479,10 @@ TEST_F(SimCommandTest, HelpNamesTheCommands) {
   EXPECT_THAT(out_.str(), HasSubstr("quire-sim serve [TRACE]"));
 }
 
-// QUIRE_MOONCAKE_TRACE names Mooncake's conversation_trace.jsonl, which is not part of the project.
-TEST(MooncakeTest, ReuseClassesExceedLruAndGdsf) {
-  const char* path = std::getenv("QUIRE_MOONCAKE_TRACE");
-  if (path == nullptr) GTEST_SKIP() << "QUIRE_MOONCAKE_TRACE names no trace";
-  auto trace = OpenMooncake(path);
+class MooncakeTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(MooncakeTest, ReuseClassesExceedLruAndGdsf) {
+  auto trace = OpenMooncake(*testing::TestDataPath("traces/mooncake/" + GetParam()));
   ASSERT_TRUE(trace.ok()) << trace.status();
   const auto requests = ReadAll(**trace);
   ASSERT_TRUE(requests.ok()) << requests.status();
@@ -506,6 +505,11 @@ TEST(MooncakeTest, ReuseClassesExceedLruAndGdsf) {
     }
   }
 }
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MooncakeTest);
+INSTANTIATE_TEST_SUITE_P(Traces, MooncakeTest,
+                         ::testing::ValuesIn(testing::IfTestData<std::string>(
+                             {"traces/mooncake"}, {"conversation_trace.jsonl"})));
 
 }  // namespace
 }  // namespace quire::tools
