@@ -133,6 +133,7 @@ class CliTest(harness.TestCase):
         self.assertEqual(behind, plain)
 
     def test_models_stats_health(self):
+        self.client.generate(PROMPT, max_tokens=1)  # so that a tenant has been accepted
         self.assertIn("2 layers, hidden 64", self.quire("models").stdout)
         models = json.loads(self.quire("models", "--json").stdout)
         self.assertEqual(models["models"][0]["num_layers"], 2)
