@@ -419,8 +419,10 @@ class RefusalTest(harness.TestCase):
     def test_an_id_of_metadata_is_a_name_and_no_key(self):
         service = self.client.inference
         endless = harness.make_request(PROMPT, max_tokens=30000, ignore_eos=True)
-        running = [self.named(service.GenerateStream, endless) for _ in range(3)]
-        ids = [next(call).request_id for call in running]
+        running, ids = [], []
+        for _ in range(3):  # each after the one before has come
+            running.append(self.named(service.GenerateStream, endless))
+            ids.append(next(running[-1]).request_id)
         self.assertEqual(ids[0], "of-a-proxy")
         self.assertEqual(len(set(ids)), 3)
         for call, id in zip(running, ids):
