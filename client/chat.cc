@@ -14,6 +14,7 @@
 #include "client/generation_output.h"
 #include "client/request_flags.h"
 #include "client/resuming_stream.h"
+#include "client/terminal_text.h"
 
 namespace quire::client {
 namespace {
@@ -77,6 +78,7 @@ class Conversation {
     AddMessage(&messages_, "user", question);
     GenerationPrinter printer({.json = given_.common.json,
                                .stats = given_.stats,
+                               .columns = isatty(STDOUT_FILENO) != 0 ? TerminalSize().columns : 0,
                                .num_samples = request_.sampling().n()});
     interrupt_.SetHandler([this] { connection_.CancelAll(); });
     absl::Status status = Send(printer);
@@ -198,9 +200,29 @@ class Conversation {
   bool interrupted_ = false;
 };
 
+// Says who answers. Returns an error if nobody does, or if the model cannot chat.
+absl::Status Introduce(Connection& connection, const v1::GenerateRequest& request) {
+  v1::GetModelInfoRequest query;
+  if (request.has_model()) query.set_model(request.model());
+  v1::GetModelInfoResponse response;
+  const absl::Status status = connection.GetModelInfo(query, &response);
+  // A caller may chat who may not ask this, or not at this address.
+  if (absl::IsPermissionDenied(status) || absl::IsUnimplemented(status)) return absl::OkStatus();
+  RETURN_IF_ERROR(status);
+  const v1::ModelInfo& model = response.model();
+  if (!model.has_chat_template()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(ForTerminal(model.name()),
+                     " has no chat template: use quire generate, or start the server with "
+                     "--chat_template FILE"));
+  }
+  std::cerr << ForTerminal(model.name()) << ", a context of " << model.max_model_len()
+            << " tokens\n";
+  return absl::OkStatus();
+}
+
 // Reads questions and commands until the end of standard input.
-int Converse(Conversation& conversation) {
-  const bool interactive = isatty(STDIN_FILENO) != 0;
+int Converse(Conversation& conversation, bool interactive) {
   if (interactive) std::cerr << kCommands;
   std::string line;
   std::string question;  // the last one
@@ -258,9 +280,15 @@ int RunChat(const Args& args, Interrupt& interrupt) {
 
   const auto connection = Connection::Create(given.common.connection);
   if (!connection.ok()) return FailUsage(flags, connection.status());
+  const bool interactive = !flags.IsSet("prompt") && isatty(STDIN_FILENO) != 0;
+  if (interactive) {
+    if (const absl::Status status = Introduce(**connection, request); !status.ok()) {
+      return Fail(status);
+    }
+  }
   Conversation conversation(**connection, interrupt, given, std::move(request),
                             /*wants_session=*/!flags.IsSet("prompt"));
-  if (!flags.IsSet("prompt")) return Converse(conversation);
+  if (!flags.IsSet("prompt")) return Converse(conversation, interactive);
   if (const absl::Status status = conversation.Ask(given.prompt); !status.ok()) return Fail(status);
   return conversation.interrupted() ? kExitInterrupted : kExitOk;
 }

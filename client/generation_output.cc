@@ -48,7 +48,9 @@ std::string Describe(v1::FinishReason reason, const v1::StoppedBy& stop) {
 
 }  // namespace
 
-GenerationPrinter::GenerationPrinter(GenerationOutputOptions options) : options_(options) {}
+GenerationPrinter::GenerationPrinter(GenerationOutputOptions options) : options_(options) {
+  if (options_.columns > 0) wrap_.emplace(options_.columns);
+}
 
 void GenerationPrinter::Take(const v1::GenerateStreamResponse& message) {
   if (message.has_usage()) usage_ = message.usage();
@@ -64,7 +66,7 @@ void GenerationPrinter::Take(const v1::GenerateStreamResponse& message) {
   sample.logprobs.insert(sample.logprobs.end(), message.logprobs().begin(),
                          message.logprobs().end());
   if (options_.num_samples <= 1) {
-    Print(message.text_delta());
+    PrintText(message.text_delta());
   } else {
     sample.text += message.text_delta();
   }
@@ -86,7 +88,7 @@ void GenerationPrinter::Take(const v1::GenerateResponse& response) {
     sample.logprobs = {completion.logprobs().begin(), completion.logprobs().end()};
     if (completion.index() == 0) text_ = completion.text();
     if (options_.num_samples <= 1) {
-      Print(completion.text());
+      PrintText(completion.text());
     } else {
       sample.text = completion.text();
     }
@@ -97,6 +99,7 @@ void GenerationPrinter::Take(const v1::GenerateResponse& response) {
 
 void GenerationPrinter::Finish() {
   if (!options_.json) {
+    if (wrap_.has_value()) Print(wrap_->Finish());
     if (options_.num_samples <= 1) Print("\n");
     PrintLogprobs("prompt", prompt_logprobs_);
     for (const auto& [index, sample] : samples_) {
@@ -104,6 +107,10 @@ void GenerationPrinter::Finish() {
     }
   }
   if (options_.stats) PrintStats();
+}
+
+void GenerationPrinter::PrintText(const std::string& text) {
+  Print(wrap_.has_value() ? wrap_->Take(text) : text);
 }
 
 void GenerationPrinter::TakeEnd(uint32_t index, v1::FinishReason reason,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "client/terminal_text.h"
 #include "quire/v1/inference_service.pb.h"
 
 namespace quire::client {
@@ -16,6 +17,9 @@ namespace quire::client {
 struct GenerationOutputOptions {
   bool json = false;   // prints each message as a line of JSON, and no plain text
   bool stats = false;  // prints a line of counts and times on standard error at the end
+  // Breaks the lines of a single sample between words at this many columns; 0: prints it as it
+  // comes.
+  int columns = 0;
   // The number of samples of the request. Several samples are printed whole, each with a title.
   uint32_t num_samples = 1;
 };
@@ -40,6 +44,7 @@ class GenerationPrinter {
     std::optional<double> score;
   };
 
+  void PrintText(const std::string& text);
   void TakeEnd(uint32_t index, v1::FinishReason reason, const v1::StoppedBy& stop);
   void PrintSample(uint32_t index);
   void PrintStats() const;
@@ -49,6 +54,7 @@ class GenerationPrinter {
   std::vector<v1::PositionLogprobs> prompt_logprobs_;
   std::map<uint32_t, std::string> endings_;
   std::string text_;
+  std::optional<WordWrap> wrap_;
   v1::Usage usage_;
   v1::Timings timings_;
 };

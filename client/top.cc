@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -28,15 +27,6 @@ struct TopFlags {
   absl::Duration interval = absl::Seconds(1);
   std::optional<uint64_t> count;
 };
-
-// Returns the size of the terminal, or of 80 x 24 where there is none.
-ScreenSize TerminalSize() {
-  winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) {
-    return {};
-  }
-  return {.columns = size.ws_col, .rows = size.ws_row};
-}
 
 absl::StatusOr<TopLook> Look(Connection& connection) {
   TopLook look;

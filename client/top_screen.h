@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "client/terminal_text.h"
 #include "quire/v1/control_service.pb.h"
 #include "quire/v1/tenant_service.pb.h"
 
@@ -18,11 +19,6 @@ struct TopLook {
   v1::GetStatsResponse stats;
   v1::ListTenantsResponse tenants;
   v1::GetCacheMapResponse cache;  // its prefixes, and one cell
-};
-
-struct ScreenSize {
-  int columns = 80;
-  int rows = 24;
 };
 
 // Makes one screen after another. Keeps the rates of the latest looks for the sparkline.

@@ -1,10 +1,12 @@
 """The quire command against a real server: its output and its exit status."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import termios
@@ -252,20 +254,49 @@ class CliTest(harness.TestCase):
         self.assertEqual(shown.returncode, 2)
         self.assertIn("want HOST:PORT", shown.stderr)
 
+    def on_terminal(self, *args: str, typed: bytes = b"", columns: int = 80, status: int = 0) -> str:
+        """What a terminal shows of a command, on which `typed` is typed first."""
+        ours, theirs = os.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        os.write(ours, typed)
+        process = subprocess.Popen([str(harness.BIN / "quire"), *args], stdin=theirs, stdout=theirs, stderr=theirs,
+                                   env=harness.child_environment())
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # a terminal that nobody else has ends with an error
+            while piece := os.read(ours, 4096):
+                text += piece
+        os.close(ours)
+        text = text.decode(errors="replace")
+        self.assertEqual(process.wait(harness.DEADLINE), status, text)
+        return text
+
+    def test_a_chat_on_a_terminal_says_who_answers_and_breaks_no_word(self):
+        letters = ",".join(str(id) for id in (32, *range(97, 103)))  # a space and a to f
+        text = self.on_terminal("chat", "--server", self.server.address, "--max_tokens", "120",
+                                "--allowed_token_ids", letters, "--logit_bias", "32:3", "--seed", "1",
+                                typed=b"the hour?\n/exit\n", columns=24)
+        self.assertIn("tiny-llama, a context of 32768 tokens\r\n", text)
+        answer = text.split("> ")[1].split("\r\n\r\n")[0].split("\r\n")
+        whole = self.client.generate([("user", "the hour?")], max_tokens=120, seed=1,
+                                     allowed_token_ids=[32, *range(97, 103)], logit_bias={32: 3}).completions[0].text
+        self.assertGreater(len(answer), 4)
+        self.assertLessEqual(max(map(len, answer)), 24)
+        self.assertEqual(" ".join(answer).split(), whole.split())
+
+    def test_a_model_that_cannot_chat_lets_nobody_type(self):
+        with harness.running(model=harness.REPOSITORY / "models" / "quire-stories") as (server, _):
+            text = self.on_terminal("chat", "--server", server.address, status=1)
+            self.assertIn("quire-stories has no chat template: use quire generate", text)
+            self.assertNotIn("> ", text)
+        text = self.on_terminal("chat", "--server", "127.0.0.1:1", status=1)
+        self.assertIn("UNAVAILABLE", text)
+        self.assertNotIn("> ", text)
+
     def test_on_a_terminal_the_prompt_comes_first(self):
         def seen(*more: str) -> str:
-            ours, theirs = os.openpty()
-            process = subprocess.Popen([str(harness.BIN / "quire"), "generate", "--server", self.server.address, "--prompt",
-                                        "the\nthing\x1b[2J", "--max_tokens", "3", "--ignore_eos", *more], stdout=theirs,
-                                       env=harness.child_environment())
-            os.close(theirs)
-            text = b""
-            with contextlib.suppress(OSError):  # a terminal that nobody else has ends with an error
-                while piece := os.read(ours, 4096):
-                    text += piece
-            os.close(ours)
-            self.assertEqual(process.wait(harness.DEADLINE), 0)
-            return text.decode(errors="replace")
+            return self.on_terminal("generate", "--server", self.server.address, "--prompt", "the\nthing\x1b[2J",
+                                    "--max_tokens", "3", "--ignore_eos", *more)
 
         for more in ((), ("--unary",)):
             self.assertTrue(seen(*more).startswith("\x1b[2mthe\r\nthing?[2J\x1b[0m"), more)
