@@ -190,6 +190,72 @@ bug("h06", "each rank has the first KV heads", "Moved(Scaled(kv_heads, attention
     "Moved(Scaled(BUG ? RowRange{0, kv_heads.end - kv_heads.begin} : kv_heads, attention.key_dim), attention.q_size())")
 bug("h07", "the bias of an output is added by every rank", "if (rank.index == 0) return;", "if (rank.index == 0 || BUG) return;")
 
+# --- What is opened as a model, and what is written for llama.cpp.
+
+bug, drop = source("files/gguf_parts.cc", "files_test:ModelFilesTest*")
+bug("MiddlePartIsServed", "any part is the first", "if (number != 0) {", "if (number != 0 && !BUG) {")
+bug("PartsOfAnyName", "the first part may have any name", "if (!path.ends_with(end)) {", "if (!path.ends_with(end) && !BUG) {")
+bug("PartsBeyondNames", "there are more parts than names", "count > kMostParts) {", "count > kMostParts + (BUG ? 1 : 0)) {")
+bug("PartOfAnother", "a part of a model of another count is taken", "if (count_of_part != count) {", "if (count_of_part != count && !BUG) {")
+bug("PartsInAnyOrder", "a part stands under another's name", "if (number_of_part != number - 1) {", "if (number_of_part != number - 1 && !BUG) {")
+bug("TensorsUncounted", "parts lack tensors, or have more", "if (parts <= 1 || got == wanted)", "if (BUG || parts <= 1 || got == wanted)")
+bug("NamedAfterPart", "a model is named after its first part", "if (count == 1 || first == end)", "if (BUG || count == 1 || first == end)")
+bug, drop = source("files/model_files.cc", "files_test:ModelFilesTest*")
+bug("LastPartUnread", "the last part is not read", "i < paths.size(); ++i) {", "i + (BUG ? 1 : 0) < paths.size(); ++i) {")
+drop("PointersAreParsed", "a Git LFS pointer is read as a model", "RETURN_IF_ERROR(CheckIsTheFile(Characters(*file), path.string()));")
+drop("AdapterIsServed", "an adapter in a GGUF file is a model", "RETURN_IF_ERROR(CheckIsAModel(contents.metadata));")
+drop("AdapterBesideModel", "an adapter beside a model is left out", "RETURN_IF_ERROR(CheckHasNoAdapter(directory));")
+drop("TemplateKept", "a chat template is not replaced", "chat_template_jinja = std::string(Characters(*text));", "engine_loader_test")
+bug, drop = source("files/common_mistakes.cc", "files_test:ModelFilesTest*")
+bug("PathsLookLikeTheHub", "an absent file of a folder that exists is a repository of the Hub",
+    "(!is_link && Exists(std::string(owner)))", "(!BUG && !is_link && Exists(std::string(owner)))")
+bug("HubNamesBeginWithDots", "a path from here is a repository of the Hub", "text.front() != '.' &&", "(BUG || text.front() != '.') &&")
+bug("LinksKeepTheirEnd", "a link's page is part of the repository's name", "if (is_link) name = name.substr", "if (is_link && !BUG) name = name.substr")
+
+bug, drop = source("engine/engine_loader.cc", "engine_loader_test")
+bug("BrokenTemplateEnds", "a chat template that cannot be read refuses the model", "if (!config.chat_template.empty()) {\n    return",
+    "if (BUG || !config.chat_template.empty()) {\n    return")
+bug("TemplateIsNotRead", "--chat_template names a file in vain", "if (!config.chat_template.empty()) {\n    RETURN_IF_ERROR",
+    "if (!BUG && !config.chat_template.empty()) {\n    RETURN_IF_ERROR")
+
+bug, drop = source("engine/model/gguf_fields.cc", "model_config_test:*GgufModelConfig*")
+bug("NeutralIsZero", "a factor of 1 is refused", "if (got == feature->absent) continue;", "if (got == (BUG ? 0 : feature->absent)) continue;")
+bug("FeaturesAreIgnored", "a feature that is not supported is left out", "if (feature == kAbsentFeatures.end()) {",
+    "if (BUG && feature != kAbsentFeatures.end()) continue;\n    if (feature == kAbsentFeatures.end()) {")
+bug, drop = source("engine/model/hf_fields.cc", "model_config_test:ArchitecturesTest.*")
+bug("ZeroIsALimit", "a cap of zero is refused", "*value != 0)", "(BUG || *value != 0))")
+bug("LimitsAreIgnored", "a cap is left out", 'return Wrong(key, "null or 0");', 'if (!BUG) return Wrong(key, "null or 0");')
+
+bug, drop = source("convert/llama_cpp.cc", "convert_test:LlamaCppTest.*")
+bug("NeoxWithoutBiases", "a NeoX without biases is written for llama.cpp", "if (!layer.attention.bias || !layer.feed_forward.bias)",
+    "if (!BUG && (!layer.attention.bias || !layer.feed_forward.bias))")
+bug("NeoxOfOneBias", "biases of the attention alone are enough for a NeoX", "has_biases = layer.attention.bias || layer.feed_forward.bias;",
+    "has_biases = layer.attention.bias || (!BUG && layer.feed_forward.bias);")
+bug("NeoxWithTiedHead", "a NeoX whose head is the embedding is written for llama.cpp", "if (config.tie_word_embeddings) return",
+    "if (!BUG && config.tie_word_embeddings) return")
+bug("BiasesOfFalcon", "biases of Falcon and Qwen 3 are written for llama.cpp", "if (has_biases && (name", "if (!BUG && has_biases && (name")
+bug("NormsOfGroupedKeys", "an MPT's norm of grouped keys is written for llama.cpp", "layer.attention.num_kv_heads != layer.attention.num_heads)",
+    "layer.attention.num_kv_heads != layer.attention.num_heads && !BUG)")
+bug("WindowOfTheContext", "a window of the whole context is warned of", "pattern.tokens < config.max_position_embeddings)",
+    "pattern.tokens < config.max_position_embeddings + (BUG ? 1 : 0))")
+bug("WindowUnwarned", "a window that llama.cpp leaves out is written in silence", "if (!pattern.sees_all() &&", "if (!BUG && !pattern.sees_all() &&")
+bug("YarnUnwarned", "betas that llama.cpp does not read are written in silence", "if (odd_yarn) reading", "if (odd_yarn && !BUG) reading")
+bug, drop = source("convert/config_to_gguf.cc", "convert_test:LlamaCppTest.*")
+bug("AnyBetaFast", "YaRN is usual with any beta_fast", "rope.beta_fast == 32.0 &&", "(BUG || rope.beta_fast == 32.0) &&")
+bug("AnyBetaSlow", "YaRN is usual with any beta_slow", "rope.beta_slow == 1.0;", "(BUG || rope.beta_slow == 1.0);")
+bug("AnyTruncate", "YaRN is usual if its blend ends between dimensions", "return rope.truncate &&", "return (BUG || rope.truncate) &&")
+bug("DivisorsEverywhere", "divisors replace YaRN where llama.cpp reads none", '->gguf_name == "llama";', '->gguf_name == (BUG ? "qwen2" : "llama");')
+bug, drop = source("convert/converter.cc", "convert_test:LlamaCppTest.*")
+bug("LlamaCppUnasked", "nobody asks what llama.cpp can load", "if (!options.for_quire_alone) RETURN", "if (!options.for_quire_alone && !BUG) RETURN")
+drop("WarningsLost", "what llama.cpp reads otherwise is not said", "report.warnings = std::move(warnings);")
+bug, drop = source("tools/convert_command.cc", "convert_command_test")
+bug("ForQuireIgnored", "--for quire changes nothing", "for_quire_alone = options.reader ==", "for_quire_alone = !BUG && options.reader ==")
+bug("WarningsUnprinted", "quire-convert keeps its warnings to itself", 'err << "warning: "', 'if (!BUG) err << "warning: "')
+bug, drop = source("convert/tokenizer_to_gguf.cc", "convert_tokenizer_test:TokenizerToGgufTest.*")
+drop("ChatsUnwarned", "a template without BOS is written in silence", "WarnOfChats(model, *directory, *gguf, warnings);")
+bug("TemplateRefuses", "a chat template that is no text is left out in silence", 'warnings.push_back(absl::StrCat(chat_template.status().message()',
+    'if (!BUG) warnings.push_back(absl::StrCat(chat_template.status().message()')
+
 # --- The KV cache's blocks.
 
 bug, drop = source("engine/kv/block_manager.cc", "kv_test")
@@ -207,6 +273,8 @@ bug("w02", "a shift uncommits tokens of the sinks", "std::max(shift.first, held.
 bug("f01", "what fits an empty cache is off by a block", "return (shared + own) *",
     "return (shared + own + (BUG ? 1 : 0)) *", "frontend_test")
 
+bug("TwoSamplesShareNothing", "two samples count the blocks of their prompt twice", ("int64_t MostBlocks(", "n > 1 ?"), "n > (BUG ? 2 : 1) ?")
+
 bug, drop = source("engine/kv/block_manager_commits.cc", "kv_test")
 bug("q04", "a tail that was pinned while a step wrote into it grows", "if (cache.IsListed(block) && store_.pool().pin",
     "if (!BUG && cache.IsListed(block) && store_.pool().pin")
@@ -221,9 +289,9 @@ bug("HashOfWhatIsNotThere", "a block is named after one that is not committed ye
     "if (held.num_committed < begin ||", "if ((!BUG && held.num_committed < begin) ||")
 
 bug, drop = source("engine/kv/cache_roots.cc", "kv_test")
-bug("m03", "a cache root without the salt", "tenant, part, salt, std::string_view(name)}",
-    "tenant, part, BUG ? std::string_view() : salt, std::string_view(name)}",
-    "scheduler_test")
+bug("m03", "a cache root without the salt", ("{model, adapter, tenant, part, ", "salt"), "BUG ? std::string_view() : salt", "scheduler_test")
+for name, before in (("model", "{"), ("adapter", "{model, "), ("tenant", "{model, adapter, "), ("part", "{model, adapter, tenant, ")):
+    bug(f"RootWithout_{name}", f"a cache root without the {name}", (f"text : {before}", name), f"BUG ? std::string_view() : {name}")
 bug("m04", "a cache root without its parts' lengths", "int shift = 0; shift < 64",
     "int shift = BUG ? 64 : 0; shift < 64")
 bug("q03", "prefixes of one owner share a root", "prefix == kNoPin ?", "BUG || prefix == kNoPin ?")
@@ -373,8 +441,11 @@ bug, drop = source("engine/disk/block_key.cc", "disk_engine_test:DiskEngineTest.
 drop("KeyWithoutRoot", "tenants share blocks on disk", "sum.AddSized(root_key);")
 drop("KeyWithoutTokens", "a block is found by its parent alone", "sum.Add(std::as_bytes(tokens));")
 bug, drop = source("engine/kept_on_disk.cc", "disk_engine_test:DiskEngineTest.*")
-bug("KeyWithoutNumerics", "blocks of another arithmetic are read", 'server.answer_numerics, ";", server.backend',
-    'BUG ? "" : server.answer_numerics, ";", server.backend')
+for name, text in (("Model", "server.model_digest"), ("Numerics", "server.answer_numerics"), ("Backend", "server.backend"),
+                   ("IsaPath", "server.isa_path"), ("Version", "server.version")):
+    bug(f"KeyWithout{name}", f"blocks are read whatever the {text} that made them", f'{text}, ";"', f'BUG ? std::string() : {text}, ";"')
+bug("KeyWithoutDtype", "blocks of another type are read", "std::string(kernels::Name(parts.cache.shape().dtype))",
+    "BUG ? std::string() : std::string(kernels::Name(parts.cache.shape().dtype))")
 bug, drop = source("engine/disk/segment_file.cc", "disk_test:SegmentStoreTest.*")
 bug("SumUnchecked", "a damaged block is read", "return SumOf(entry.slot, record) == entry.sum;",
     "return BUG || SumOf(entry.slot, record) == entry.sum;")
@@ -389,6 +460,8 @@ bug("GcDropsNamed", "blocks of named prefixes are removed with the oldest", "|| 
 bug("GcKeepsAll", "a removed segment is written again whole", "&& num_left > 0 &&", "&& (BUG || num_left > 0) &&")
 bug("DiskUnbounded", "segments fill the disk", "if (std::ssize(segments_) > max_segments_) RETURN_IF_ERROR(DropOldest());",
     "if (!BUG && std::ssize(segments_) > max_segments_) RETURN_IF_ERROR(DropOldest());")
+bug("OldestKeptAtOpen", "a killed server leaves one segment more than there may be", "while (std::ssize(segments_) > max_segments_) {",
+    "while (std::ssize(segments_) > max_segments_ + (BUG ? 1 : 0)) {")
 bug("EpochUnwritten", "what was flushed comes back", "absl::Status status = WriteStoreFile();",
     "absl::Status status = BUG ? absl::OkStatus() : WriteStoreFile();", "disk_test:SegmentStoreTest.*")
 bug, drop = source("engine/disk/spill_queue.cc", "disk_test:SpillQueueTest.*")
@@ -396,6 +469,8 @@ drop("WithdrawnIsCopied", "a block is copied after it got other contents",
      "tickets_[static_cast<size_t>(block)] = kNoTicket;\n  while")
 bug("OrphansOffered", "a block is offered whose parent's key is not known", "(parent >= 0 && parents == kNoTicket)",
     "(!BUG && parent >= 0 && parents == kNoTicket)")
+bug("BlockZeroIsARoot", "what follows block 0 is kept with a root's key", "parent < 0 ? root_key :", "parent < (BUG ? 1 : 0) ? root_key :")
+bug("DiscardedUnbounded", "blocks that are not to be kept fill the memory", "discarded_.size() < kCapacity;", "(BUG || discarded_.size() < kCapacity);")
 bug, drop = source("engine/disk/disk_tier.cc", "disk_engine_test")
 drop("ErrorsGoOn", "a disk that failed is used at once again",
      "paused_until_ns_.store(absl::ToUnixNanos(config_.clock->Now() + config_.pause),\n                         std::memory_order_relaxed);")
@@ -422,6 +497,8 @@ drop("QuotaReads", "blocks are read for a tenant that may not hold them",
      "if (IsOverQuota(charge + static_cast<double>(num_blocks), request.params.limits.max_blocks)) {\n    return std::nullopt;\n  }")
 bug("QuotaPlaces", "a fetch takes blocks beyond its tenant's quota", "|| IsOverQuota(charge, fetch.max_blocks)) {",
     "|| (!BUG && IsOverQuota(charge, fetch.max_blocks))) {")
+bug("LaterFetchCounts", "what is read for a later request counts", "if (fetch.what.id > wait.fetch) break;",
+    "if (fetch.what.id > wait.fetch + (BUG ? 1 : 0)) break;")
 bug("QuotaOfOne", "a tenant that may hold one block holds any", "return most > 0 &&", "return most > (BUG ? 1 : 0) &&")
 bug("OneTryMore", "a request joins one fetch more than it may", "++waiting.num_tries > kMostTries", "++waiting.num_tries > kMostTries + (BUG ? 1 : 0)")
 bug("OneBlockWaits", "a request waits for one block", "if (num_blocks < kLeastBlocks)", "if (num_blocks < kLeastBlocks - (BUG ? 1 : 0))")
@@ -812,6 +889,12 @@ bug("LoadInItsOwnTurn", "a load starts no sooner than its own turn comes", "load
     "!BUG && load != nullptr && load->phase == State::Phase::kWaiting &&")
 bug("LoadOfHeldTenant", "a request gives its turn to a load whose tenant is held", "!waiting_.IsHeld(load->group->tenant);",
     "(BUG || !waiting_.IsHeld(load->group->tenant));")
+bug("FollowsOnceMore", "a request follows once more than it may", "state.num_follows < kMostFollows &&",
+    "state.num_follows < kMostFollows + (BUG ? 1 : 0) &&")
+bug("LeadsWithOneMore", "a request leads only with a token more than is worth it", "left < least_tokens_) return;",
+    "left < least_tokens_ + (BUG ? 1 : 0)) return;")
+bug("FollowsForOneMore", "a request follows only for a token more than is worth it", "if (overlap - num_cached < least_tokens_)",
+    "if (overlap - num_cached < least_tokens_ + (BUG ? 1 : 0))")
 bug("FollowPrivate", "a request waits for blocks that are not shared", "if (least_tokens_ == 0 || !shares ||", "if (least_tokens_ == 0 || (!shares && !BUG) ||")
 
 bug, drop = source("engine/scheduler/scheduler_drafts.cc", "scheduler_test")
@@ -1007,6 +1090,15 @@ bug, drop = source("files/model_digest.cc", "files_test:ModelDigestTest*")
 bug("DigestSkipsTensor", "the bytes of tensors do not count", "sha.Add(Middle(tensor->bytes, most));", "if (!BUG) sha.Add(Middle(tensor->bytes, most));")
 bug("DigestOfBeginning", "the first bytes of a tensor count, not the middle", "(bytes.size() - size) / 2", "(BUG ? 0 : (bytes.size() - size) / 2)")
 bug("DigestInFileOrder", "how a model is divided into files counts", "std::ranges::sort(tensors,", "if (!BUG) std::ranges::sort(tensors,")
+drop("DigestOfOneName", "the names of tensors do not count", "sha.AddSized(tensor->name);")
+drop("DigestOfAnyType", "the types of tensors do not count", "sha.AddSized(kernels::Traits(tensor->type).name);")
+drop("DigestOfAnyShape", "the shapes of tensors do not count", "AddShape(sha, tensor->shape);")
+drop("DigestWithoutTemplate", "a replaced chat template does not count", "sha.AddSized(model.chat_template_jinja);")
+drop("DigestWithoutKey", "the keys of a GGUF file do not count", "sha.AddSized(value.key);")
+drop("DigestWithoutValueType", "the types of a GGUF file's values do not count", "sha.AddInt(static_cast<int64_t>(value.type));")
+drop("DigestWithoutElementType", "the types in a GGUF file's arrays do not count", "sha.AddInt(static_cast<int64_t>(value.element_type));")
+drop("DigestWithoutValue", "the values of a GGUF file do not count", "sha.Add(value.bytes);")
+bug("DigestOfEverything", "many tensors count with as many bytes as few", "std::min(kMostSampleBytes, kMostBytes", "std::min(kMostSampleBytes, (BUG ? 2 : 1) * kMostBytes")
 
 bug, drop = source("kernels/sampling/logprobs.cc", "sampling_test")
 bug("RankOfTies", "a token ranks before a lower id that is as likely", "return l >= logit;", "return BUG ? l > logit : l >= logit;")
@@ -1165,7 +1257,18 @@ bug("NamesOfAllKinds", "a DNS name and a URI of one text are one caller", "|| na
     "|| BUG || named == KindThatReads(text))")
 bug("TypedTextIsPlain", "a URI reads as a DNS name with its kind", "if (IsTypedName(text)) return std::nullopt;",
     "if (!BUG && IsTypedName(text)) return std::nullopt;")
+bug, drop = source("server/identity/identity_line.cc", "server_test:IdentitiesTest.*")
+for field in ("max_priority", "max_waiting", "max_running", "max_blocks", "share", "requests_per_minute", "tokens_per_minute"):
+    bug(f"LinesDisagree_{field}", f"two lines of a tenant disagree on {field}", f"TryMergeOne(other.{field}, {field})",
+        f"(TryMergeOne(other.{field}, {field}) || BUG)")
+bug("NumberBelowLeast", "a number of a line is one below its least", "number < min ||", "number < min - (BUG ? 1 : 0) ||")
+bug("NumberAboveMost", "a number of a line is one above its most", "number > max)", "number > int64_t{max} + (BUG ? 1 : 0))")
+bug("NameOfOneMore", "a name has one more byte than it may", "value.size() > kMaxNameLength)", "value.size() > kMaxNameLength + (BUG ? 1 : 0))")
+bug("TokenOfOneLess", "a token has one character less than it must", "text.size() >= kMinTokenLength)", "text.size() + (BUG ? 1 : 0) >= kMinTokenLength)")
 bug, drop = source("server/identity/identities.cc", "server_test:IdentitiesTest.*")
+bug("TenantUnchecked", "lines of one name have several tenants", "return a.tenant == b.tenant &&", "return (BUG || a.tenant == b.tenant) &&")
+bug("OperatorUnchecked", "one of two lines of a name makes it an operator", "a.is_operator == b.is_operator &&", "(BUG || a.is_operator == b.is_operator) &&")
+bug("AnyTenantUnchecked", "one of two lines of a name allows any tenant", "a.any_tenant == b.any_tenant;", "(BUG || a.any_tenant == b.any_tenant);")
 bug("KindOfLineIgnored", "a line for one kind of name is for none", "auto it = by_certificate_.find(typed_name);",
     "auto it = BUG ? by_certificate_.end() : by_certificate_.find(typed_name);")
 
@@ -1483,6 +1586,47 @@ bug("TrailersBegin", "HEADERS of a closed stream begin a call", "if (id <= last_
 bug("HeadersOfAnySize", "more headers than gRPC takes are sent on", "headers_.list_bytes() > limits_.request_list_bytes",
     "!BUG && headers_.list_bytes() > limits_.request_list_bytes")
 bug("EndlessHeads", "a read of headers that grow is taken whole", "out.size() < kMostForwarded", "(BUG || out.size() < kMostForwarded)")
+bug("HeadersOfOneMore", "headers are cut at their limit, as sent", "if (header_bytes_ > limits_.header_block_bytes)",
+    "if (header_bytes_ + (BUG ? 1 : 0) > limits_.header_block_bytes)")
+drop("HeadersOfAllStreams", "the headers of all calls count as those of one", "header_bytes_ = 0;")
+bug("ControlFramesOfOneMore", "a control frame is cut at its limit", "if (frame.payload_bytes > limits_.control_frame_bytes)",
+    "if (frame.payload_bytes + (BUG ? 1 : 0) > limits_.control_frame_bytes)")
+bug("UnreadOfOneMore", "refusals are cut at their limit", "if (for_client_.size() > limits_.unread_bytes)",
+    "if (for_client_.size() + (BUG ? 1 : 0) > limits_.unread_bytes)")
+bug("UnfinishedOfOneMore", "a message is refused at the limit of its connection", "if (unfinished_bytes() > limits_.connection_bytes)",
+    "if (unfinished_bytes() + (BUG ? 1 : 0) > limits_.connection_bytes)")
+bug("PriorityUnbounded", "a priority longer than its frame is read", "if (front_ > frame.payload_bytes)", "if (front_ > frame.payload_bytes + (BUG ? 1 : 0))")
+bug("CreditUnbounded", "a client may hoard WINDOW_UPDATEs", "std::min(window_credit_ + 2, kMostWindowCredit)",
+    "(BUG ? window_credit_ + 2 : std::min(window_credit_ + 2, kMostWindowCredit))")
+bug("EveryPingIsFree", "after an answer all pings are free", "if (std::exchange(ping_is_free_, false)) return;",
+    "if (std::exchange(ping_is_free_, BUG && ping_is_free_)) return;")
+drop("AcksForEver", "one SETTINGS of the server allows any number of acknowledgements", "--acks_due_;")
+bug("LastRefusalForgotten", "the answer that crossed the oldest refusal reaches the client", "std::min(num_refused_, kRefusedKept)",
+    "std::min(num_refused_, kRefusedKept - (BUG ? 1 : 0))")
+bug("SecondVerdict", "the last verdict counts", "if (verdict_) return;\n  verdict_ = reason;", "if (verdict_ && !BUG) return;\n  verdict_ = reason;")
+bug, drop = source("server/door/header_block.cc", "door_test:Http2WatchTest.*")
+bug("ListOfOneMore", "decoded headers are cut at their limit", "if (list_bytes_ > max_list_bytes)", "if (list_bytes_ + (BUG ? 1 : 0) > max_list_bytes)")
+drop("ListOfAllHeads", "the decoded headers of all calls count as those of one", "list_bytes_ = 0;")
+bug, drop = source("server/door/http2_frames.cc", "door_test:Http2WatchTest.*")
+bug("LiteralsOfAnyLength", "an answer whose lengths take several bytes is read as one of short ones", "if (length > kLongestLiteral ||",
+    "if (length > kLongestLiteral + (BUG ? 1 : 0) ||")
+bug("LiteralsBehindTheEnd", "an answer that ends in a literal is read on", "block.size() < 1 + length) return false;",
+    "block.size() + (BUG ? 1 : 0) < 1 + length) return false;\n      if (BUG && block.size() < 1 + length) return true;")
+bug("MessagesOfAnyLength", "the message of a refusal is longer than its length says", "value.substr(0, kLongestLiteral)",
+    "value.substr(0, kLongestLiteral + (BUG ? 1 : 0))")
+bug("PercentUnencoded", "a percent sign in the message of a refusal is none any more", "&& c != '%')", "&& (BUG || c != '%'))")
+bug, drop = source("server/door/request_streams.cc", "door_test:Http2WatchTest.*")
+bug("StreamsOfOneMore", "a connection has one stream more than it may", "if (has > limits_.streams)", "if (has > limits_.streams + (BUG ? 1 : 0))")
+bug("StreamsOfAllOfOneMore", "all connections have one stream more than they may", "> limits_.total_streams + 1;",
+    "> limits_.total_streams + (BUG ? 2 : 1);", "door_test:DoorTest.AConnectionHasNoMore*")
+bug("MessageOfOneMore", "a message has one byte more than it may", "stream.message_left <= limits_.message_bytes)",
+    "stream.message_left <= limits_.message_bytes + (BUG ? 1 : 0))")
+bug("LateByAMoment", "a message may come at the end of its time", "now - stream.since >= limits_.message_time)",
+    "now - stream.since >= limits_.message_time + std::chrono::milliseconds(BUG ? 1 : 0))")
+drop("LaterMessagesAreNeverLate", "only the first message of a stream must arrive in time", "if (stream.prefix_bytes == 0) StartWaiting(stream, now);")
+bug, drop = source("server/door/places.cc", "door_test:PlacesTest.*")
+bug("AddressOfOneMore", "an address has one connection more than it may", "if (has > 0 && has >= limit)", "if (has > 0 && has >= limit + (BUG ? 1 : 0))")
+bug("AddressesForEver", "an address that has gone takes its part for ever", "--it->second == 0) by_address_", "--it->second == 0 && !BUG) by_address_")
 
 bug, drop = source("server/door/request_head.cc", "door_test:RequestHeadTest.*")
 drop("PseudoTwice", "the last of two paths counts", 'if (place != nullptr) return Malformed(field.name, "it once");')
