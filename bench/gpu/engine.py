@@ -5,8 +5,9 @@
         [--backend NAME] [--size full|tiny] [--layers N] [--work FOLDER] [--resume]
 
 --only chooses among these, which run in this order:
-  tokens   greedy tokens of the bundled model in f32, on the CPU and on the GPU; where they part, they must be nearly as
-           likely
+  tokens   greedy answers of the bundled model and of a small random one with heads of 128, in f32, in bf16, over a cache
+           of fp8 and on wgmma, beside those of the CPU in f32: log-probabilities must differ by no more than the
+           roundings allow, and where answers part, the two tokens must be nearly as likely
   bf16     speed: start, 1 to 256 streams, prompts of 8k tokens, a cached prefix of 8k, 16 forks of 4k
   q4_k     the same with packed weights
   choices  what flags change, in bf16: --cuda_shared_prefix, --kv_dtype fp8, --cuda_attention wgmma, --deterministic;
@@ -20,8 +21,11 @@ quire-gpu-bench measured (from --json, else 4.3 TB/s), or the FLOPs of a prompt 
 """
 
 import argparse
+import concurrent.futures
 import contextlib
+import itertools
 import json
+import math
 import os
 import pathlib
 import re
@@ -32,6 +36,7 @@ import subprocess
 import sys
 import threading
 import time
+import typing
 import urllib.request
 
 from report import read_lines
@@ -357,43 +362,102 @@ def measure_choices(options, write):
 
 
 PROMPTS = ("Once upon a time", "The dog", "One day, a girl named Lily went to", "They saw a big red ball. \"Look!\"")
+RANDOM_DEVIATION = 0.02  # of the matrices of quire-random-model; its norms multiply by 1
+# A model with heads of 128, eight of them on a KV head. Attention on wgmma has none for the bundled model's 32. Norms
+# of queries and keys make their scores 1 in the mean, so that the answers depend on attention.
+GROUPED = LLAMA | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 4096, "hidden_size": 512,
+                   "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 16,
+                   "num_key_value_heads": 2, "head_dim": 128}
+AT_ONCE = 3  # servers
 
 
-GOLDENS = ROOT / "tests/engine/model/testdata/bundled_goldens.json"
+class Compared(typing.NamedTuple):
+    """A model whose answers are compared with the CPU's."""
+    name: str
+    layers: int
+    longest_row: int  # of a weight
+    head_norm: float  # the root mean square of the lengths of the head's rows, times the last norm's weights
 
 
-def logit_bound() -> float:
-    """How far a logit of the bundled model in f32 may be from the true one, by the roundings of a backend."""
-    return max(case["bound"] for case in json.loads(GOLDENS.read_text()))
+BUNDLED_MODEL = Compared("quire-stories", 6, 1024, 2.2)
+RANDOM_MODEL = Compared("random", GROUPED["num_hidden_layers"], GROUPED["num_attention_heads"] * GROUPED["head_dim"],
+                        RANDOM_DEVIATION * GROUPED["hidden_size"] ** 0.5)
+# How the answers are computed: the flags of a server, the rounding of its activations, and that of keys and values.
+WAYS = {"f32": (("--dtype", "f32", "--kv_dtype", "f32"), None, 0.0),
+        "bf16": (("--dtype", "bf16"), 2.0**-8, 0.0),
+        "bf16, fp8 cache": (("--dtype", "bf16", "--kv_dtype", "fp8"), 2.0**-8, 2.0**-4),
+        "bf16, wgmma": (("--dtype", "bf16", "--cuda_attention", "wgmma"), 2.0**-8, 0.0)}
 
 
-def agree(ours: list[dict], theirs: list[dict], bound: float) -> bool:
-    """Whether two greedy answers are the same, or part where the first finds their tokens nearly as likely. Each of two
-    backends may be wrong by the bound about each of two logits. After that they answer different prompts."""
+def margin(model: Compared, rounding: float | None, of_cache: float) -> float:
+    """How far a difference of two logits may be from that of the CPU.
+
+    Roundings add up as independent errors do: 14 in each layer and four more, as cuda_decoder_test.cc counts them, and
+    of keys and values in a cache of fp8. In f32, where nothing else is rounded, a sum has as many as a row is long. The
+    deviation of a rounding is its largest error by the root of 3. The last norm makes the elements of the hidden state
+    1 in the mean, so that a logit is off by the relative error times the length of its row of the head. Of the
+    difference of two, four deviations are allowed."""
+    rounding = 2.0**-24 * model.longest_row**0.5 if rounding is None else rounding
+    relative = ((14 * model.layers + 4) * rounding**2 + 2 * model.layers * of_cache**2) ** 0.5
+    return 4 * (2 / 3)**0.5 * model.head_norm * relative
+
+
+def difference(ours: list[dict], theirs: list[dict]) -> float:
+    """The largest difference between the log-probabilities of two greedy answers, up to where they part: there, what the
+    first finds between the two tokens. After that they answer different prompts."""
+    if len(ours) != len(theirs):
+        return math.inf
+    largest = 0.0
     for a, b in zip(ours, theirs):
+        found = {top["token_id"]: top["logprob"] for top in a["top"]}
         token, other = a["chosen"]["token_id"], b["chosen"]["token_id"]
         if token != other:
-            found = {top["token_id"]: top["logprob"] for top in a["top"]}
-            return other in found and found[token] - found[other] <= 4 * bound
-    return len(ours) == len(theirs)
+            return max(largest, found[token] - found.get(other, -math.inf))
+        largest = max(largest, abs(a["chosen"]["logprob"] - b["chosen"]["logprob"]))
+    return largest
+
+
+def greedy_answers(options, requests: pathlib.Path, model: pathlib.Path, backend: str, flags: tuple) -> list[list[dict]]:
+    """The tokens of the answers to requests that are asked at once, each token with those most likely."""
+    # The servers share the GPU, and start soon.
+    small = ("--max_num_seqs", "16", "--max_num_batched_tokens", "512", "--kv_cache_mib", "256")
+    server = Server(options, model, "--backend", backend, *small, *options.server_flags, *flags)
+    try:
+        lines = quire(options, "batch", str(requests), "--server", server.address, "--temperature", "0", "--max_tokens",
+                      "4" if options.size == "tiny" else "64", "--logprobs", "8", "--ignore_eos")
+        answers = {line["index"]: line["response"]["completions"][0]["logprobs"] for line in lines}
+        return [answers[n] for n in sorted(answers)]
+    finally:
+        server.stop()
 
 
 def compare_tokens(options, write):
-    """Counts the answers of the CPU that the backend gives too."""
-    answers: dict = {}
-    for backend in ("cpu", options.backend):
-        server = Server(options, BUNDLED, "--backend", backend, "--dtype", "f32", "--kv_dtype", "f32",
-                        *options.server_flags)
-        try:
-            answers[backend] = [[token for line in quire(options, "generate", "--server", server.address, "--prompt",
-                                                         prompt, "--temperature", "0", "--max_tokens", "64",
-                                                         "--logprobs", "4")
-                                 for token in line.get("logprobs", [])] for prompt in PROMPTS]
-        finally:
-            server.stop()
-    equal = sum(agree(a, b, logit_bound()) for a, b in zip(answers["cpu"], answers[options.backend]))
-    write({"type": "engine", "model": "quire-stories", "case": "greedy answers of the CPU in f32", "equal": equal,
-           "of": len(PROMPTS)})
+    """Counts, for each model and each way, the answers that agree with the CPU's in f32."""
+    models = {BUNDLED_MODEL: BUNDLED, RANDOM_MODEL: make_model(options, "bf16-grouped", GROUPED)}
+    ways = {name: WAYS[name] for name in WAYS if name == "f32" or options.backend != "cpu"}
+    in_f32, *_ = WAYS["f32"]
+    requests = options.work / "prompts.jsonl"
+    prompts = (*PROMPTS, " ".join(PROMPTS * (3 if options.size == "tiny" else 12)))
+    requests.write_text("".join(json.dumps({"text": prompt}) + "\n" for prompt in prompts))
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        wanted = {model: pool.submit(greedy_answers, options, requests, path, "cpu", in_f32) for model, path in models.items()}
+        given = {}
+        for (name, (flags, rounding, of_cache)), (model, path) in itertools.product(ways.items(), models.items()):
+            # The kernels over fp8 have no heads of 32.
+            if rounding is not None and (of_cache == 0.0 or model == RANDOM_MODEL):
+                flags = (*flags, "--strict")  # no plain kernel may answer
+            given[pool.submit(greedy_answers, options, requests, path, options.backend, flags)] = model, name
+        for answers in concurrent.futures.as_completed(given):
+            model, name = given[answers]
+            case = {"model": model.name, "case": f"the CPU's greedy answers in {name}"}
+            try:
+                differences = [difference(*pair) for pair in zip(wanted[model].result(), answers.result(), strict=True)]
+            except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+                write({"type": "engine_failed", **case, "reason": str(error)})
+                continue
+            limit = margin(model, *ways[name][1:])
+            write({"type": "engine", **case, "equal": sum(found <= limit for found in differences),
+                   "of": len(differences), "largest_difference": max(differences), "margin": limit})
 
 
 def soak(options, write):

@@ -111,7 +111,7 @@ if [ -n "$bundle" ]; then
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/tests" "$bundle/lib/quire"
   # What quarter_hour.sh reads, under the names of the repository.
-  for path in bench/gpu models/quire-stories tests/engine/model/testdata/bundled_goldens.json; do
+  for path in bench/gpu models/quire-stories; do
     mkdir -p "$bundle/$(dirname "$path")" && cp -r "$path" "$bundle/$path" || die "no $path"
   done
   cp "$build"/bin/{quire-gpu-bench,quire-random-model,quire-server,quire} "$bundle/bin/" &&

@@ -1,9 +1,11 @@
 """bench/gpu/engine.py on the CPU, with a tiny model: every case runs, and its line has what the tables need."""
 
 import json
+import math
 import os
 import pathlib
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -37,21 +39,46 @@ class BoundTest(unittest.TestCase):
             self.assertEqual(engine.ceilings(path), (4e12, 7e14))
 
 
-class AgreeTest(unittest.TestCase):
-    def test_answers_may_part_where_two_tokens_are_nearly_as_likely(self):
-        def answer(*tokens):
-            return [{"chosen": {"token_id": token}, "top": [{"token_id": id, "logprob": logprob} for id, logprob in
-                                                          ((7, -1.0), (8, -1.003), (9, -2.0))]} for token in tokens]
-        bound = 0.001
-        self.assertTrue(engine.agree(answer(7, 7), answer(7, 7), bound))
-        self.assertFalse(engine.agree(answer(7, 7), answer(7), bound))
-        self.assertTrue(engine.agree(answer(7, 7), answer(8, 9), bound))
-        self.assertFalse(engine.agree(answer(7, 7), answer(9, 7), bound))
-        self.assertFalse(engine.agree(answer(7, 7), answer(6, 7), bound))
-        self.assertFalse(engine.agree(answer(7, 7), answer(8, 7), bound / 2))
+class AnswersTest(unittest.TestCase):
+    def test_their_difference_is_that_of_log_probabilities_up_to_where_they_part(self):
+        def answer(*tokens, off=0.0):
+            likely = {7: -1.0, 8: -1.25, 9: -2.0}
+            return [{"chosen": {"token_id": token, "logprob": likely.get(token, -9) + off},
+                     "top": [{"token_id": id, "logprob": logprob + off} for id, logprob in likely.items()]} for token in tokens]
+        self.assertEqual(engine.difference(answer(7, 7), answer(7, 7)), 0.0)
+        self.assertEqual(engine.difference(answer(7, 7), answer(7, 7, off=0.125)), 0.125)
+        self.assertEqual(engine.difference(answer(7, 7), answer(7, 7, off=-0.125)), 0.125)
+        self.assertEqual(engine.difference(answer(7, 7, 7), answer(7, 8, 9)), 0.25)  # what comes after is not compared
+        self.assertEqual(engine.difference(answer(7, 7), answer(9, 7)), 1.0)
+        self.assertEqual(engine.difference(answer(7, 7), answer(7, 8, off=0.5)), 0.5)
+        self.assertEqual(engine.difference(answer(7, 7), answer(6, 7)), math.inf)
+        self.assertEqual(engine.difference(answer(7, 7), answer(7)), math.inf)
 
-    def test_the_bound_is_that_of_roundings(self):
-        self.assertTrue(0 < engine.logit_bound() < 0.01)
+    def test_margins_are_those_of_roundings(self):
+        margins = [engine.margin(engine.BUNDLED_MODEL, *way[1:]) for way in engine.WAYS.values()]
+        for got, want in zip(margins, (1.286e-4, 0.2633, 1.578, 0.2633), strict=True):
+            self.assertAlmostEqual(got / want, 1.0, places=2)
+        margins = [engine.margin(engine.RANDOM_MODEL, *way[1:]) for way in engine.WAYS.values()]
+        for got, want in zip(margins, (2.255e-5, 0.03266, 0.1876, 0.03266), strict=True):
+            self.assertAlmostEqual(got / want, 1.0, places=2)
+
+    def test_the_bundled_model_is_as_margins_have_it(self):
+        folder = ROOT / "models/quire-stories"
+        config = json.loads((folder / "config.json").read_text())
+        model = engine.BUNDLED_MODEL
+        self.assertEqual(model.layers, config["n_layers"])
+        self.assertEqual(model.longest_row, config["d_model"] * config["expansion_ratio"])
+        data = (folder / "model.safetensors").read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        tensors = json.loads(data[8:8 + size])
+
+        def values(name):
+            begin, end = (8 + size + offset for offset in tensors[name]["data_offsets"])
+            return [struct.unpack("<f", b"\0\0" + data[i:i + 2])[0] for i in range(begin, end, 2)]  # from bf16
+
+        norm, head = values("transformer.norm_f.weight"), values("transformer.wte.weight")
+        squares = sum((weight * norm[i % len(norm)])**2 for i, weight in enumerate(head))
+        self.assertAlmostEqual(model.head_norm, (squares / config["vocab_size"])**0.5, places=2)
 
 
 class EngineTest(unittest.TestCase):
@@ -97,15 +124,29 @@ class EngineTest(unittest.TestCase):
                               ("--deterministic", ["decode"] * 3 + ["prompt"] * 2 + ["alone"])):
             self.assertEqual([line["case"].split()[0] for line in lines if line["model"] == f"bf16 {flags}"],
                              ["start", *starts])
-        tokens = next(line for line in lines if line["model"] == "quire-stories")
-        self.assertEqual((tokens["equal"], tokens["of"]), (4, 4))
+        for model in ("quire-stories", "random"):
+            tokens = next(line for line in lines if line["model"] == model)
+            self.assertEqual((tokens["equal"], tokens["of"], tokens["largest_difference"]), (5, 5, 0.0))
         self.assertGreater(next(line for line in lines if line["model"] == "soak")["requests"], 0)
         said = report.performance(lines)
         self.assertIn("### A whole server", said)
-        self.assertIn("- the CPU's greedy tokens in f32: met; 4 of 4 answers.", said)
+        self.assertRegex(said, "- quire-stories, the CPU's greedy answers in f32: met; 5 of 5 answers, the largest "
+                               "difference 0 of 0.00013")
         self.assertIn("- with --deterministic, the same tokens alone as among others: met; 16 of 16 answers.", said)
         self.assertIn("- a bf16 step of 64 streams at 85 % of its bound: not measured.", said)
         self.assertRegex(said, r"\| q4_k \| forks 4x64 \| [0-9.]+ \| - \| 0.00 \| \d+ % \| \d+ \| - \|")
+
+    def test_every_way_to_answer_agrees_with_the_cpu_on_the_emulated_device(self):
+        if not (BIN.parent / "lib/quire/libquire-cuda-emulated.so").exists():
+            self.skipTest("no emulated device in this build")
+        run = self.run_engine("--backend", "cuda-emulated", "--only", "tokens")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        lines = self.lines()
+        self.assertEqual({(line["model"], line["case"]) for line in lines},
+                         {(model, f"the CPU's greedy answers in {way}") for model in ("quire-stories", "random") for way in engine.WAYS})
+        for line in lines:
+            self.assertEqual(line["equal"], line["of"])
+            self.assertGreater(line["largest_difference"], 0.0)
 
     def test_a_server_that_does_not_start_is_told(self):
         run = self.run_engine("--backend", "tpu", "--only", "bf16")
