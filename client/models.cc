@@ -11,9 +11,10 @@ namespace {
 
 std::string Describe(const v1::ModelInfo& model) {
   std::string out = absl::StrFormat("%s\n", ForTerminal(model.name()));
-  absl::StrAppendFormat(&out, "  architecture  %s, %.1fM parameters, %s weights (%.1f MiB)\n",
-                        ForTerminal(model.architecture()), static_cast<double>(model.num_parameters()) / 1e6,
-                        ForTerminal(model.weight_type()), static_cast<double>(model.weight_bytes()) / (1 << 20));
+  absl::StrAppendFormat(
+      &out, "  architecture  %s, %.1fM parameters, %s weights (%.1f MiB)\n",
+      ForTerminal(model.architecture()), static_cast<double>(model.num_parameters()) / 1e6,
+      ForTerminal(model.weight_type()), static_cast<double>(model.weight_bytes()) / (1 << 20));
   absl::StrAppendFormat(
       &out, "  shape         %d layers, hidden %d, %d heads, %d KV heads, head_dim %d\n",
       model.num_layers(), model.hidden_size(), model.num_heads(), model.num_kv_heads(),

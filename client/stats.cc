@@ -19,11 +19,10 @@ struct StatsFlags {
 };
 
 std::string Describe(const v1::GetServerInfoResponse& info, const v1::GetStatsResponse& stats) {
-  std::string out =
-      absl::StrFormat("server     %s, %s backend, %s kernels, %s numerics, %d threads%s\n",
-                      ForTerminal(info.version()), ForTerminal(info.backend()),
-                      ForTerminal(info.isa_path()), ForTerminal(info.numerics()),
-                      info.num_threads(), stats.draining() ? ", draining" : "");
+  std::string out = absl::StrFormat(
+      "server     %s, %s backend, %s kernels, %s numerics, %d threads%s\n",
+      ForTerminal(info.version()), ForTerminal(info.backend()), ForTerminal(info.isa_path()),
+      ForTerminal(info.numerics()), info.num_threads(), stats.draining() ? ", draining" : "");
   absl::StrAppendFormat(
       &out, "limits     %d sequences and %d tokens a step, %d blocks of %d tokens (%.1f MiB)\n",
       info.max_num_seqs(), info.max_num_batched_tokens(), info.num_blocks(), info.block_size(),

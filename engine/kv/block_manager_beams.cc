@@ -82,8 +82,8 @@ void BlockManager::Reorder(std::span<const SequenceId> ids, std::span<const int3
     const Held& parent = Find(ids[parent_index]);
     QUIRE_CHECK(child.num_committed == parent.num_committed && child.root == parent.root);
     // No other sequence gets blocks of the child, so nothing is lost that is still to be shared.
-    // Its parts in windows may be held until a step has completed. What the child reserved is enough
-    // for them beside the tokens of its next step.
+    // Its parts in windows may be held until a step has completed. What the child reserved is
+    // enough for them beside the tokens of its next step.
     child.table.Clear(store_, /*in_flight=*/true);
     child.table.ForkFrom(parent.table, store_, block_size_, parent.num_committed);
   }

@@ -26,9 +26,9 @@
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "engine/admission/cache_ledger.h"
-#include "engine/request/shared_limit.h"
 #include "engine/frontend/frontend.h"
 #include "engine/request/named_prefixes.h"
+#include "engine/request/shared_limit.h"
 #include "engine/sharing/prefix_log.h"
 #include "engine/sharing/prefix_record.h"
 

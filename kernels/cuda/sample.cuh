@@ -5,8 +5,8 @@
 // arithmetic. Sums of weights are exact, so their order does not matter.
 //
 // A row is read from memory once to find its maximum, once to draw, once for a rank, and two to six
-// times for each cut and for log-probabilities. A row of 128k logits is 512 KiB, which a multiprocessor reads from
-// the L2 cache in about 5 us.
+// times for each cut and for log-probabilities. A row of 128k logits is 512 KiB, which a
+// multiprocessor reads from the L2 cache in about 5 us.
 
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/sample_select.cuh"

@@ -35,8 +35,8 @@ struct GrpcServerParts {
 
 // One or two gRPC servers. InferenceService, TokenService, PrefixService and SessionService are
 // served at `listen`. ControlService and reflection are served at `control_listen`, or at `listen`
-// if `control_listen` is not set and unknown callers cannot reach `listen`. TenantService and health
-// are served at both addresses. Thread-safe.
+// if `control_listen` is not set and unknown callers cannot reach `listen`. TenantService and
+// health are served at both addresses. Thread-safe.
 class GrpcServer {
  public:
   // Starts to serve, and sets health to SERVING. The engine must be ready. Returns Unavailable when

@@ -12,6 +12,7 @@ namespace quire::engine {
 namespace {
 
 // Operations, and what may come of them.
+// clang-format off
 constexpr const char* kMustHappen[] = {
     "append", "append to beams", "beam copy", "beam that moved", "beams do not fit",
     "beams in windows", "beams lack places in windows", "beams wait", "become beams", "begin of a load", "cancel", "cancel of beams", "commit later",
@@ -22,6 +23,7 @@ constexpr const char* kMustHappen[] = {
     "read of what was restored", "reorder", "restore", "restore in part", "restore of nothing",
     "shift", "spill", "start", "start on a pin", "unpin", "withdraw", "withdraw before the copy",
     "write"};
+// clang-format on
 
 // QUIRE_PIN_OPERATIONS: the number of operations, if not the small default.
 TEST(PinsPropertyTest, RandomOperationsAgreeWithANaiveModel) {

@@ -284,7 +284,9 @@ __global__ void MultipliesOnes(const __grid_constant__ Params p) {
   WgmmaCommit();
   if (p.variant == kReadsEarly) p.out[threadIdx.x % 64] = d[0][0];
   WgmmaWait<0>();
-  if (p.variant == kRight && threadIdx.x < 64) p.out[threadIdx.x] = d[threadIdx.x / 4][threadIdx.x % 4];
+  if (p.variant == kRight && threadIdx.x < 64) {
+    p.out[threadIdx.x] = d[threadIdx.x / 4][threadIdx.x % 4];
+  }
 }
 
 TEST_F(EmulatorTest, WgmmaIsChecked) {

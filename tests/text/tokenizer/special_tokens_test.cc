@@ -1,6 +1,8 @@
 // Tests what is put around an input, which tokens are special, and what a template sees of them.
 // testdata/special_tokens.json has the answers of transformers for the settings of directories.
 
+#include "text/tokenizer/special_tokens.h"
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,7 +19,6 @@
 #include "text/chat_template.h"
 #include "text/tokenizer/gguf_vocabulary.h"
 #include "text/tokenizer/input_frame.h"
-#include "text/tokenizer/special_tokens.h"
 #include "text/tokenizer/tokenizer_json.h"
 
 namespace quire::text {
