@@ -273,6 +273,10 @@ bug("w02", "a shift uncommits tokens of the sinks", "std::max(shift.first, held.
 bug("f01", "what fits an empty cache is off by a block", "return (shared + own) *",
     "return (shared + own + (BUG ? 1 : 0)) *", "frontend_test")
 
+bug("CoversOneMore", "a sequence writes a token for which no window has a place", "num_tokens <= Find(id).num_reserved);",
+    "num_tokens <= Find(id).num_reserved + (BUG ? 1 : 0));")
+bug("LastPlaceForgotten", "a sequence does not wait for the last place in a window", "if (more > store_.window(w).num_unreserved() + store_.",
+    "if (more + (BUG ? 1 : 0) > store_.window(w).num_unreserved() + store_.")
 bug("TwoSamplesShareNothing", "two samples count the blocks of their prompt twice", ("int64_t MostBlocks(", "n > 1 ?"), "n > (BUG ? 2 : 1) ?")
 
 bug, drop = source("engine/kv/block_manager_commits.cc", "kv_test")
@@ -296,6 +300,15 @@ bug("m04", "a cache root without its parts' lengths", "int shift = 0; shift < 64
     "int shift = BUG ? 64 : 0; shift < 64")
 bug("q03", "prefixes of one owner share a root", "prefix == kNoPin ?", "BUG || prefix == kNoPin ?")
 
+bug, drop = source("engine/kv/kv_budget.cc", "kv_test:KvBudgetTest.*")
+bug("BudgetOfOneMore", "a cache has one byte more than its budget", "(divide(middle) <= budget.bytes ?", "(divide(middle) <= budget.bytes + (BUG ? 1 : 0) ?")
+bug("LeastOfOneMore", "the least budget is refused", "needed > budget.bytes) {", "needed + (BUG ? 1 : 0) > budget.bytes) {")
+bug, drop = source("engine/kv/block_store.cc", "kv_test:BlockManagerTest.*")
+bug("EvictionOfBlockZero", "the eviction of block 0 is not counted", "if (block >= 0) ++num_evictions_;", "if (block >= (BUG ? 1 : 0)) ++num_evictions_;")
+bug, drop = source("engine/kv/block_manager_windows.cc", "kv_test:WindowsTest.*")
+bug("ReservesOneMore", "a sequence reserves one place more than a window has", ("bool BlockManager::CanReserve(", "num_unreserved())"),
+    "num_unreserved() + (BUG ? 1 : 0))")
+
 bug, drop = source("engine/kv/block_manager_windows.cc", "kv_test")
 bug("m08", "a window is left one token early", "LeaveWindow(store_, w, WindowBegin(w, held.num_committed",
     "LeaveWindow(store_, w, WindowBegin(w, held.num_committed + (BUG ? 1 : 0)", "scheduler_test")
@@ -311,6 +324,9 @@ bug("LoadKeepsWhatDidNotFit", "a load that does not fit keeps what it shares", "
     "if (!BUG) Release(id, {.comes_back = true});\n    return -1;")
 bug("LoadedNotOffered", "a block follows a loaded one that was not offered", "held.spills = config_.spill != nullptr;",
     "held.spills = !BUG && config_.spill != nullptr;")
+bug, drop = source("engine/kv/block_manager_beams.cc", "kv_test:BlockManagerTest.*")
+bug("CopiesWithoutAWrite", "sequences that write nothing copy what they share", "num_tokens <= held.num_committed) continue;",
+    "num_tokens <= held.num_committed - (BUG ? 1 : 0)) continue;")
 bug, drop = source("engine/kv/block_manager_beams.cc", "kv_test:PinsProperty*")
 bug("ReorderToTheOneBefore", "a beam gets the blocks of the one before it", "const Held& parent = Find(ids[parent_index]);",
     "const Held& parent = Find(ids[BUG && i > 0 ? i - 1 : parent_index]);")
@@ -1491,6 +1507,7 @@ bug("OldPinStays", "a session keeps the pin of the turn before", "if (blocks_.Is
 # --- Pictures of the cache.
 
 bug, drop = source("engine/kv/block_pool.cc", "kv_test:*CacheMap*:*BlockPool*")
+bug("CellsOfOneMore", "a picture has one cell more than it may", ">= kMostMapCells) ++cell_shift_;", ">= kMostMapCells + (BUG ? 1 : 0)) ++cell_shift_;")
 drop("CellKeepsFreed", "a freed block still counts as cached in its cell", ("if (b.listed) {", "Count(b, -1);"))
 bug("CellCountsTwice", "a pinned block is counted twice in its cell", "cell.pinned += block.pin_refs > 0 ? by : 0;",
     "cell.pinned += (BUG ? block.pin_refs : block.pin_refs > 0) ? (BUG ? 2 : 1) * by : 0;")
@@ -1498,6 +1515,9 @@ bug, drop = source("engine/kv/cache_walk.cc", "kv_test:*CacheMap*")
 drop("BeginningsUncounted", "trees that are left out are counted wrong", "++num_beginnings_;")
 bug("WalkUnbounded", "a picture has any number of nodes", "return std::ssize(nodes_) >= kMostMapNodes",
     "return !BUG && std::ssize(nodes_) >= kMostMapNodes")
+bug("BlockZeroIsNoSibling", "a node in block 0 is not shown", "if (branch.block < 0) return;", "if (branch.block < (BUG ? 1 : 0)) return;")
+bug("BlockZeroIsNoChild", "what follows in block 0 is not shown", "if (child < 0) return;", "if (child < (BUG ? 1 : 0)) return;")
+bug("PinsOfOneMore", "a node names one pin more than it may", "< kMostPinsOfNode)", "< kMostPinsOfNode + (BUG ? 1 : 0))")
 bug("WalkOfGoneBlocks", "a walk goes on in blocks that are gone", "if (!IsThere(branch.block, branch.generation)) return;",
     "if (!BUG && !IsThere(branch.block, branch.generation)) return;")
 bug("PrefixTreesApart", "what follows a prefix is not shown under it", "branch.parent = node->second;",
@@ -1603,11 +1623,31 @@ bug("EveryPingIsFree", "after an answer all pings are free", "if (std::exchange(
 drop("AcksForEver", "one SETTINGS of the server allows any number of acknowledgements", "--acks_due_;")
 bug("LastRefusalForgotten", "the answer that crossed the oldest refusal reaches the client", "std::min(num_refused_, kRefusedKept)",
     "std::min(num_refused_, kRefusedKept - (BUG ? 1 : 0))")
+bug("ResetsAreLost", "the server computes for a client that has cancelled", "forwards_ = streams_.Has(frame.stream);",
+    "forwards_ = !BUG && streams_.Has(frame.stream);")
+bug("AcksAreLost", "the server waits for acknowledgements", ("case FrameType::kSettings:", "forwards_ = true;"), "forwards_ = !BUG;")
+bug("PingsAreLost", "the server answers no PING", ("case FrameType::kPing:", "forwards_ = true;"), "forwards_ = !BUG;")
+bug("UpdatesAreLost", "the server sends no more than the first window", ("case FrameType::kWindowUpdate:", "forwards_ = true;"), "forwards_ = !BUG;")
+bug("AnyContinuation", "CONTINUATION of another stream is read", "} else if (frame.stream != headers_frame_.stream) {",
+    "} else if (!BUG && frame.stream != headers_frame_.stream) {")
+bug("WindowOfHeaders", "a window is given back for HEADERS, which take none", "if (frame.type != FrameType::kData) return;",
+    "if (!BUG && frame.type != FrameType::kData) return;")
+drop("EndOfDataUnseen", "a request that has ended waits for its message", "if (frame.has(kEndStream)) streams_.EndRequest(frame.stream);")
+drop("EndOfHeadersUnseen", "a request without a message waits for one", "if (ends_stream) streams_.EndRequest(id);")
+drop("EndOfTrailersUnseen", "a request that has ended with trailers waits for its message", "streams_.EndRequest(stream);")
+bug("RefusalInAHeaderBlock", "a refusal stands in the server's headers", "!for_client_.empty() && !out_in_headers_)", "!for_client_.empty() && (BUG || !out_in_headers_))")
+drop("RefusalsWait", "refusals wait until the server says nothing", "splice.Insert(rest.data(), std::exchange(for_client_, {}));")
+drop("TimeOfResets", "resets of the server count at the time of the client's", ("bool Http2Watch::FromServer(", "now_ = now;"))
+drop("HiddenFrameEnds", "a frame that is hidden has the flags of its answer", "head[4] = 0;")
+drop("PaddingStays", "the frame after a padded one loses its end", "padding_ = 0;")
+drop("AnyPreface", "any preface is that of HTTP/2", 'return CutOff(Cut::kProtocol, "want the preface of HTTP/2");')
 bug("SecondVerdict", "the last verdict counts", "if (verdict_) return;\n  verdict_ = reason;", "if (verdict_ && !BUG) return;\n  verdict_ = reason;")
 bug, drop = source("server/door/header_block.cc", "door_test:Http2WatchTest.*")
 bug("ListOfOneMore", "decoded headers are cut at their limit", "if (list_bytes_ > max_list_bytes)", "if (list_bytes_ + (BUG ? 1 : 0) > max_list_bytes)")
+drop("TableOfOneSize", "a table of HPACK changes its size before the first head alone", "nghttp2_hd_inflate_end_headers(inflater_);")
 drop("ListOfAllHeads", "the decoded headers of all calls count as those of one", "list_bytes_ = 0;")
 bug, drop = source("server/door/http2_frames.cc", "door_test:Http2WatchTest.*")
+drop("ContinuationsEndStreams", "CONTINUATION has the flags of its HEADERS", "flags = 0;", "door_test:Http2WatchTest.*")
 bug("LiteralsOfAnyLength", "an answer whose lengths take several bytes is read as one of short ones", "if (length > kLongestLiteral ||",
     "if (length > kLongestLiteral + (BUG ? 1 : 0) ||")
 bug("LiteralsBehindTheEnd", "an answer that ends in a literal is read on", "block.size() < 1 + length) return false;",

@@ -156,6 +156,29 @@ TEST_F(BlockManagerTest, ComputedTwiceIsKeptOnce) {
   EXPECT_EQ(blocks_.stats().num_held, 4);  // two shared blocks, two tails
 }
 
+TEST_F(BlockManagerTest, EachEvictionIsCountedAndNothingElse) {
+  Compute(1, Iota(64));
+  blocks_.Release(1);
+  Compute(2, Iota(64, 1000));
+  EXPECT_EQ(blocks_.stats().num_evictions, 16);
+  blocks_.BeginStep(++step_);
+  EXPECT_EQ(blocks_.StartSequence(3, "r", Iota(64, 1000), {}).num_cached, 60)
+      << "no block is left for a copy of the last one";
+  blocks_.Release(3);
+  EndAndComplete();
+  EXPECT_EQ(blocks_.stats().num_evictions, 16);
+}
+
+TEST_F(BlockManagerTest, ThoseThatRunTogetherCopyOnlyWhatTheyWriteInto) {
+  Compute(1, Iota(6));
+  ASSERT_TRUE(blocks_.TryFork(1, 2));
+  const std::vector<SequenceId> both = {1, 2};
+  EXPECT_EQ(blocks_.GrowthTogether(both, 6).num_blocks, 0);
+  EXPECT_EQ(blocks_.GrowthTogether(both, 7).num_copies, 1) << "the last one keeps the block";
+  EXPECT_EQ(blocks_.GrowthTogether(both, 8).num_blocks, 1);
+  EXPECT_EQ(blocks_.GrowthTogether(both, 9).num_blocks, 1 + 2);
+}
+
 TEST_F(BlockManagerTest, ForkSharesAllAndTheWriterCopies) {
   Compute(1, Iota(6));
   ASSERT_TRUE(blocks_.TryFork(1, 2));

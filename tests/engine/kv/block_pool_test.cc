@@ -15,6 +15,15 @@ namespace {
 using State = BlockPool::State;
 using testing::Pick;
 
+TEST(BlockPoolTest, HasACellForEachBlockUpToABound) {
+  EXPECT_EQ(BlockPool(1).cells().size(), 1u);
+  EXPECT_EQ(BlockPool(kMostMapCells).cells().size(), static_cast<size_t>(kMostMapCells));
+  const BlockPool one_more(kMostMapCells + 1);
+  ASSERT_EQ(one_more.cells().size(), static_cast<size_t>(kMostMapCells) / 2 + 1);
+  EXPECT_EQ(one_more.cells().front().num_blocks, 2);
+  EXPECT_EQ(one_more.cells().back().num_blocks, 1);
+}
+
 TEST(BlockPoolTest, TakesTheLowestIdsFirstAndThenWhatWasFreedLast) {
   BlockPool pool(3);
   for (const int32_t block : {0, 1, 2}) EXPECT_EQ(pool.Take(), block);

@@ -96,6 +96,7 @@ TEST_F(CacheMapTest, TheTreeShowsWhoSharesWhat) {
     EXPECT_EQ(first.num_hidden, 0);
     EXPECT_EQ(map.nodes[1].tenant, "acme");
     EXPECT_EQ(map.nodes[1].num_held, 0) << "cached";
+    EXPECT_EQ(map.nodes[1].num_pinned, 0);
     for (const CacheMapNode& node : map.nodes) {
       if (&node != &first) EXPECT_EQ(node.parent, 0);
     }
@@ -103,6 +104,7 @@ TEST_F(CacheMapTest, TheTreeShowsWhoSharesWhat) {
     ASSERT_NE(beta, map.nodes.end());
     EXPECT_EQ(beta->part, "crew");
     EXPECT_EQ(beta->num_blocks, 2);
+    EXPECT_EQ(beta->num_held, 2);
     EXPECT_EQ(beta->num_sequences, 1);
     ASSERT_EQ(map.uses.size(), 2u);
     EXPECT_EQ(map.uses[1].tenant, "beta");
@@ -118,6 +120,32 @@ TEST_F(CacheMapTest, TheTreeShowsWhoSharesWhat) {
   EXPECT_TRUE(Draw().nodes[0].pins.empty());
 }
 
+// The number 0 is that of a block like others.
+TEST_F(CacheMapTest, BlockZeroIsShownAsSiblingAndAsChild) {
+  Make(8);
+  Run(1, KeyOf("a"), Range(4, 0));  // in block 0
+  ASSERT_EQ(blocks_->Table(1)[0], 0);
+  Run(2, KeyOf("a"), Range(4, 100));
+  EXPECT_EQ(Draw().nodes.size(), 2u);
+  blocks_->Release(1);
+  blocks_->FreeCached(1);
+  Run(3, KeyOf("a"), Range(8, 100));
+  ASSERT_EQ(blocks_->Table(3)[1], 0);
+  const CacheMap map = Draw();
+  ASSERT_EQ(map.nodes.size(), 2u);
+  EXPECT_EQ(map.nodes[1].parent, 0);
+}
+
+TEST_F(CacheMapTest, ANodeNamesAFewPinsThatEndThere) {
+  Make(8);
+  Run(1, KeyOf("a"), Range(4, 0));
+  for (PinId pin = 1; pin <= kMostPinsOfNode + 1; ++pin) {
+    ASSERT_TRUE(blocks_->TryPin(pin, KeyOf("a"), Range(4, 0)));
+    const auto num = static_cast<size_t>(std::min<PinId>(pin, kMostPinsOfNode));
+    EXPECT_EQ(Draw().nodes[0].pins.size(), num);
+  }
+}
+
 TEST_F(CacheMapTest, ALargeTreeIsCutAndCounted) {
   Make(5000);
   for (int i = 0; i < 900; ++i) {
@@ -128,7 +156,8 @@ TEST_F(CacheMapTest, ALargeTreeIsCutAndCounted) {
     Run(i, KeyOf("wide"), Both(Range(4, 0), Range(4, 10 * i)), kNoPin, /*ends=*/true);
   }
   const CacheMap map = Draw();
-  EXPECT_LE(map.nodes.size(), static_cast<size_t>(kMostMapNodes));
+  EXPECT_EQ(map.nodes.size(), static_cast<size_t>(kMostMapNodes) * 3 / 4)
+      << "less those of prefixes";
   EXPECT_LE(map.cells.size(), static_cast<size_t>(kMostMapCells));
   EXPECT_GT(map.cells.size(), static_cast<size_t>(kMostMapCells) / 2);
   EXPECT_EQ(Sum(map).num_blocks, 5000);

@@ -32,7 +32,17 @@ TEST(KvBudgetTest, WithoutWindowsItIsWholeContextsOrAllThereIs) {
   budget.bytes = 11 * 2 * kBlock + 1;
   ASSERT_TRUE(DivideKvMemory(kShape, budget, groups).ok());
   EXPECT_EQ(groups[0].num_blocks, 11);
-  budget.bytes = 2 * 2 * kBlock - 1;
+  budget.use_all = false;
+  budget.bytes = 4 * 7 * 2 * kBlock;
+  ASSERT_TRUE(DivideKvMemory(kShape, budget, groups).ok());
+  EXPECT_EQ(groups[0].num_blocks, 4 * 7);
+  budget.bytes -= 1;
+  ASSERT_TRUE(DivideKvMemory(kShape, budget, groups).ok());
+  EXPECT_EQ(groups[0].num_blocks, 4 * 7 - 1);
+  budget.bytes = 2 * 2 * kBlock;
+  ASSERT_TRUE(DivideKvMemory(kShape, budget, groups).ok());
+  EXPECT_EQ(groups[0].num_blocks, 2);
+  budget.bytes -= 1;
   const absl::Status status = DivideKvMemory(kShape, budget, groups);
   EXPECT_EQ(status.message(),
             "the KV cache has 2047 bytes and needs at least 2048; raise --kv_cache_mib or lower "
@@ -49,6 +59,20 @@ TEST(KvBudgetTest, LongContextsGetMoreThanTheirWindows) {
       WindowBlocksPerSequence(groups[1].pattern, BlockConfigFor(groups, 16, 32, 0));
   EXPECT_EQ(groups[1].num_blocks, 4 * most);
   EXPECT_GT(groups[0].num_blocks, 20 * groups[1].num_blocks);
+}
+
+TEST(KvBudgetTest, TheLeastIsTwoBlocksAndTheWindowOfASequence) {
+  std::vector<KvGroup> groups = {{.layers = {0}},
+                                 {.pattern = kernels::AttentionPattern::Window(64), .layers = {1}}};
+  const int64_t most =
+      WindowBlocksPerSequence(groups[1].pattern, BlockConfigFor(groups, 16, 32, 0));
+  KvBudget budget = {
+      .bytes = (2 + most) * kBlock, .max_seqs = 4, .max_model_len = 4096, .max_step_tokens = 32};
+  ASSERT_TRUE(DivideKvMemory(kShape, budget, groups).ok());
+  EXPECT_EQ(groups[0].num_blocks, 2);
+  EXPECT_EQ(groups[1].num_blocks, most);
+  budget.bytes -= 1;
+  EXPECT_FALSE(DivideKvMemory(kShape, budget, groups).ok());
 }
 
 TEST(KvBudgetTest, AModelOfWindowsAloneStillHasBlocksToCount) {

@@ -33,6 +33,13 @@ class TenantChargesTest : public ::testing::Test {
   const Payer c_ = charges_.Acquire("c");
 };
 
+TEST_F(TenantChargesTest, ALimitIsExceededByAnyPartOfABlock) {
+  EXPECT_FALSE(TenantCharges::Exceeds(3.0, 3));
+  EXPECT_FALSE(TenantCharges::Exceeds(9 * (1.0 / 3), 3)) << "however thirds are rounded";
+  EXPECT_TRUE(TenantCharges::Exceeds(3.001, 3));
+  EXPECT_FALSE(TenantCharges::Exceeds(2.999, 3));
+}
+
 TEST_F(TenantChargesTest, ABlockIsDividedByItsTenantsNotByTheirSequences) {
   Hold(a_, 6);
   Hold(a_, 6);

@@ -80,6 +80,35 @@ TEST_F(WindowsTest, ASequenceHoldsOnlyWhatItsNextQueryReachesBackTo) {
   EXPECT_EQ(blocks.window_stats(1).num_held, 0);
 }
 
+TEST_F(WindowsTest, ASequenceGrowsToWhatItReservedAndNoFurther) {
+  BlockManager blocks(Config(2));
+  std::vector<kernels::BlockCopy> copies;
+  std::vector<kernels::KeyShift> shifts;
+  blocks.BeginStep(1);
+  for (const SequenceId id : {1, 2, 3}) {
+    const auto tokens = Iota(id == 1 ? 30 : 1, 1000 * static_cast<int32_t>(id));
+    blocks.StartSequence(id, "r", tokens, {});
+    ASSERT_TRUE(blocks.TryGrow(id, std::ssize(tokens)));
+    EXPECT_TRUE(blocks.Covers(id, std::ssize(tokens)));
+    EXPECT_FALSE(blocks.Covers(id, std::ssize(tokens) + 1))
+        << "its block has room, its window none";
+    blocks.PrepareWrite(id, std::min<int64_t>(std::ssize(tokens), kLimits.max_step_tokens));
+  }
+  blocks.EndStep(true, &copies, &shifts);
+  // The window has ten places: five for the first sequence, and two for each of the others.
+  EXPECT_TRUE(blocks.CanGrow(2, 8)) << "one place more, the last one";
+  EXPECT_FALSE(blocks.CanGrow(2, 9));
+  EXPECT_FALSE(blocks.CouldGrowLater(2, 30));
+  EXPECT_FALSE(blocks.AnyQuarantined());
+  blocks.Release(3);
+  EXPECT_TRUE(blocks.AnyQuarantined());
+  EXPECT_FALSE(blocks.CanGrow(2, 30));
+  EXPECT_TRUE(blocks.CouldGrowLater(2, 30)) << "with the places of the third, to the last one";
+  blocks.CompleteStep(1);
+  EXPECT_FALSE(blocks.AnyQuarantined());
+  EXPECT_TRUE(blocks.CanGrow(2, 30));
+}
+
 TEST_F(WindowsTest, SparePartsAreContinuedFromUntilTheirSpaceIsNeeded) {
   BlockManager blocks(Config(2));
   Compute(blocks, 1, Iota(30));

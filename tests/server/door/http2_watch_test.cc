@@ -167,6 +167,37 @@ TEST(Http2WatchTest, TheWindowOfPaddingIsGivenBack) {
   // The client will send nothing more on a stream that it has ended.
   wire.FromClient(Frame(FrameType::kData, kPadded | kEndStream, 1, Padded("", 0)));
   EXPECT_EQ(wire.watch.TakeForClient(), WindowUpdateFrame(0, 1));
+  // HEADERS take no window.
+  wire.FromClient(Frame(FrameType::kHeaders, kPadded | kEndHeaders, 3, Padded(HeadBlock(), 9)));
+  EXPECT_EQ(wire.watch.TakeForClient(), "");
+}
+
+TEST(Http2WatchTest, APaddedFrameLeavesTheNextOneWhole) {
+  Wire wire;
+  const std::string message = Message(100);
+  wire.FromClient(Headers(1) +
+                  Frame(FrameType::kData, kPadded, 1, Padded(message.substr(0, 3), 9)));
+  EXPECT_EQ(wire.FromClient(Data(1, message.substr(3))), Data(1, message.substr(3)));
+  EXPECT_EQ(wire.watch.unfinished_bytes(), 0u);
+}
+
+TEST(Http2WatchTest, AnotherPrefaceIsCut) {
+  const Http2Limits limits;
+  DoorCounters counters;
+  Http2Watch watch(
+      limits, [](const RequestHead&) { return std::nullopt; }, counters);
+  std::string out;
+  watch.FromClient(Bytes("PRI * HTTP/2.0\r\n\r\nSM\r\n\r."), Clock::now(), out);
+  EXPECT_EQ(watch.verdict(), Cut::kProtocol);
+}
+
+// As RFC 9113, 6 has them. Other tests compare frames with those of the same functions.
+TEST(Http2FramesTest, HaveTheBytesOfTheStandard) {
+  EXPECT_EQ(WindowUpdateFrame(3, 0x01020304), Frame(FrameType::kWindowUpdate, 0, 3, "\1\2\3\4"));
+  EXPECT_EQ(ResetStreamFrame(0x0506, Http2Error::kEnhanceYourCalm),
+            Frame(FrameType::kResetStream, 0, 0x0506, std::string("\0\0\0\x0b", 4)));
+  EXPECT_EQ(GoawayFrame(0x01020304, Http2Error::kProtocol, "why"),
+            Frame(FrameType::kGoaway, 0, 0, "\1\2\3\4" + std::string("\0\0\0\1why", 7)));
 }
 
 TEST(Http2WatchTest, PaddingLongerThanItsFrameIsCut) {
@@ -204,6 +235,76 @@ TEST(Http2WatchTest, WhatOnlyTheServerWouldReadStaysAtTheDoor) {
   EXPECT_EQ(wire.refused(Refused::kMalformed), 1u);
 }
 
+TEST(Http2WatchTest, WhatTheServerMustKnowGoesOnToIt) {
+  Wire wire;
+  wire.FromServer(Frame(FrameType::kSettings, 0, 0) + Frame(FrameType::kPing, 0, 0, "12345678"));
+  for (const std::string& frame :
+       {Frame(FrameType::kSettings, 0, 0, "123456"), Frame(FrameType::kSettings, kAck, 0),
+        Frame(FrameType::kPing, 0, 0, "12345678"), Frame(FrameType::kPing, kAck, 0, "12345678"),
+        Headers(1), WindowUpdateFrame(0, 7), WindowUpdateFrame(1, 7),
+        ResetStreamFrame(1, Http2Error::kCancel), GoawayFrame(0, Http2Error::kNone, "bye")}) {
+    EXPECT_EQ(wire.FromClient(frame), frame);
+  }
+  EXPECT_EQ(wire.watch.num_streams(), 0u) << "it was reset";
+}
+
+TEST(Http2WatchTest, ARequestEndsWithItsStreamHoweverThatEnds) {
+  const std::string part = Data(1, Message(100).substr(0, 50));
+  const std::string trailers =
+      Frame(FrameType::kHeaders, kEndHeaders | kEndStream, 1, Literal("a", "b"));
+  for (const std::string& request :
+       {Headers(1) + Data(1, Message(100).substr(0, 50), true), Headers(1) + part + trailers,
+        Headers(1, "", kEndHeaders | kEndStream)}) {
+    Wire wire;
+    wire.FromClient(request);
+    EXPECT_EQ(wire.watch.num_streams(), 1u) << "it is answered yet";
+    EXPECT_EQ(wire.watch.unfinished_bytes(), 0u);
+    EXPECT_FALSE(wire.watch.waits());
+  }
+}
+
+TEST(Http2WatchTest, AContinuationOfAnotherStreamIsCut) {
+  Wire wire;
+  wire.FromClient(Headers(1, "", 0) +
+                  Frame(FrameType::kContinuation, kEndHeaders, 3, Literal("a", "b")));
+  EXPECT_EQ(wire.watch.verdict(), Cut::kProtocol);
+}
+
+TEST(Http2WatchTest, RefusalsStandBetweenTheFramesOfTheServer) {
+  const auto refuse = [](const RequestHead& head) -> std::optional<Refusal> {
+    if (head.authorization.empty()) return std::nullopt;
+    return Refusal{.code = 16};
+  };
+  const std::string refused = Headers(3, Literal("authorization", "no"));
+  const std::string begin = Frame(FrameType::kHeaders, 0, 1, "\x88");
+  const std::string end = Frame(FrameType::kContinuation, kEndHeaders, 1, Literal("a", "b"));
+  Wire apart({}, refuse);
+  apart.FromClient(refused);
+  const std::string refusal = apart.watch.TakeForClient();
+  ASSERT_FALSE(refusal.empty());
+
+  Wire wire({}, refuse);
+  wire.FromClient(Headers(1));
+  EXPECT_EQ(wire.FromServer(begin), begin);
+  wire.FromClient(refused);
+  EXPECT_EQ(wire.watch.TakeForClient(), "") << "a header block has not ended";
+  EXPECT_EQ(wire.FromServer(end + Data(1, "x")), end + refusal + Data(1, "x"));
+  EXPECT_EQ(wire.watch.TakeForClient(), "") << "it is told once";
+}
+
+TEST(Http2WatchTest, ResetsOfTheServerCountAtTheirTime) {
+  Wire wire({.resets = {.per_second = 1, .burst = 1}});
+  for (const uint32_t id : {1u, 3u, 5u}) {
+    wire.FromClient(Headers(id));
+    wire.now += std::chrono::seconds(1);
+    wire.FromServer(ResetStreamFrame(id, Http2Error::kCancel));
+  }
+  EXPECT_FALSE(wire.watch.verdict());
+  wire.FromClient(Headers(7));
+  wire.FromServer(ResetStreamFrame(7, Http2Error::kCancel));
+  EXPECT_EQ(wire.watch.verdict(), Cut::kResets);
+}
+
 TEST(Http2WatchTest, TheServerDecodesEachHeadAlone) {
   // The client puts a path into its table, and names it by the table's index later.
   std::vector<std::string> paths;
@@ -239,6 +340,21 @@ TEST(Http2WatchTest, LongHeadersAreSentAsSeveralFrames) {
     EXPECT_EQ(frame.head.has(kEndHeaders), &frame == &frames.back());
   }
   EXPECT_EQ(wire.FromClient(Headers(3, more)), Headers(3, more));
+  raw.clear();
+  wire.watch.FromClient(Bytes(Headers(5, more, kEndHeaders | kEndStream)), wire.now, raw);
+  const std::vector<SeenFrame> last = FramesOf(raw);
+  ASSERT_EQ(last.size(), frames.size());
+  for (const SeenFrame& frame : last) {
+    EXPECT_EQ(frame.head.has(kEndStream), &frame == &last[0]) << "CONTINUATION has no such flag";
+  }
+}
+
+TEST(Http2WatchTest, TheTableMayChangeItsSizeBeforeEachHead) {
+  Wire wire;
+  for (const uint32_t id : {1u, 3u, 5u}) {
+    EXPECT_EQ(wire.FromClient(Frame(FrameType::kHeaders, kEndHeaders, id, "\x20" + HeadBlock())),
+              Headers(id));
+  }
 }
 
 // Returns the size of a head, decoded, with `more` as its only further header.
@@ -623,6 +739,7 @@ TEST(Http2WatchTest, LateAnswersOfShortLiteralsAreHiddenAndOthersCut) {
     EXPECT_EQ(wire.watch.verdict().has_value(), !is_hidden) << block;
     if (is_hidden) {
       EXPECT_EQ(FramesOf(seen)[0].head.type, FrameType::kUnknown) << block;
+      EXPECT_EQ(FramesOf(seen)[0].head.flags, 0) << block;
     }
   }
 }
