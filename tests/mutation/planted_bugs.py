@@ -1639,6 +1639,11 @@ bug("RefusalInAHeaderBlock", "a refusal stands in the server's headers", "!for_c
 drop("RefusalsWait", "refusals wait until the server says nothing", "splice.Insert(rest.data(), std::exchange(for_client_, {}));")
 drop("TimeOfResets", "resets of the server count at the time of the client's", ("bool Http2Watch::FromServer(", "now_ = now;"))
 drop("HiddenFrameEnds", "a frame that is hidden has the flags of its answer", "head[4] = 0;")
+bug("ResetsOfAllAreHidden", "the client does not learn of a reset", "if (!WasRefused(frame.stream)) return false;",
+    "if (!BUG && !WasRefused(frame.stream)) return false;")
+drop("ResetsAfterARefusal", "a client is told of the reset of a stream that was refused", "if (frame.type == FrameType::kResetStream) return true;")
+drop("RefusalsAreFree", "refused streams count as nothing", ("streams_.Close(stream);", "CountReset();"))
+bug("ResetsInAFrame", "a reset for the server stands in a frame of the client", "if (!in_.at_border() ||", "if ((!BUG && !in_.at_border()) ||")
 drop("PaddingStays", "the frame after a padded one loses its end", "padding_ = 0;")
 drop("AnyPreface", "any preface is that of HTTP/2", 'return CutOff(Cut::kProtocol, "want the preface of HTTP/2");')
 bug("SecondVerdict", "the last verdict counts", "if (verdict_) return;\n  verdict_ = reason;", "if (verdict_ && !BUG) return;\n  verdict_ = reason;")
@@ -1659,6 +1664,7 @@ bug, drop = source("server/door/request_streams.cc", "door_test:Http2WatchTest.*
 bug("StreamsOfOneMore", "a connection has one stream more than it may", "if (has > limits_.streams)", "if (has > limits_.streams + (BUG ? 1 : 0))")
 bug("StreamsOfAllOfOneMore", "all connections have one stream more than they may", "> limits_.total_streams + 1;",
     "> limits_.total_streams + (BUG ? 2 : 1);", "door_test:DoorTest.AConnectionHasNoMore*")
+bug("FirstStreamRefused", "a connection gets no stream while others have all", "return has > 1 && has", "return has > (BUG ? 0 : 1) && has")
 bug("MessageOfOneMore", "a message has one byte more than it may", "stream.message_left <= limits_.message_bytes)",
     "stream.message_left <= limits_.message_bytes + (BUG ? 1 : 0))")
 bug("LateByAMoment", "a message may come at the end of its time", "now - stream.since >= limits_.message_time)",
@@ -1666,6 +1672,7 @@ bug("LateByAMoment", "a message may come at the end of its time", "now - stream.
 drop("LaterMessagesAreNeverLate", "only the first message of a stream must arrive in time", "if (stream.prefix_bytes == 0) StartWaiting(stream, now);")
 bug, drop = source("server/door/places.cc", "door_test:PlacesTest.*")
 bug("AddressOfOneMore", "an address has one connection more than it may", "if (has > 0 && has >= limit)", "if (has > 0 && has >= limit + (BUG ? 1 : 0))")
+bug("OnePlaceIsNoLimit", "an address that may have one place has any", "max_per_address_ > 0 ?", "max_per_address_ > (BUG ? 1 : 0) ?")
 bug("AddressesForEver", "an address that has gone takes its part for ever", "--it->second == 0) by_address_", "--it->second == 0 && !BUG) by_address_")
 
 bug, drop = source("server/door/request_head.cc", "door_test:RequestHeadTest.*")

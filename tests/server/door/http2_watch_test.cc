@@ -292,6 +292,59 @@ TEST(Http2WatchTest, RefusalsStandBetweenTheFramesOfTheServer) {
   EXPECT_EQ(wire.watch.TakeForClient(), "") << "it is told once";
 }
 
+TEST(Http2WatchTest, OfARefusedStreamOnlyResetsAndAnswersAreHidden) {
+  Wire wire;
+  wire.FromClient(Headers(1) + Data(1, Message(10, 1)) + Headers(3) +
+                  ResetStreamFrame(3, Http2Error::kCancel));
+  wire.watch.TakeForClient();
+  const std::string reset = ResetStreamFrame(1, Http2Error::kCancel);
+  EXPECT_EQ(FramesOf(wire.FromServer(reset))[0].head.type, FrameType::kUnknown);
+  const std::string update = WindowUpdateFrame(1, 9);
+  EXPECT_EQ(wire.FromServer(update), update);
+  const std::string another = ResetStreamFrame(3, Http2Error::kCancel);
+  EXPECT_EQ(wire.FromServer(another), another) << "the door did not refuse it";
+  EXPECT_FALSE(wire.watch.verdict());
+}
+
+TEST(Http2WatchTest, RefusalsCountAsResets) {
+  Wire wire({.resets = {.per_second = 0, .burst = 2}},
+            [](const RequestHead&) { return Refusal{.code = 16}; });
+  wire.FromClient(Headers(1) + Headers(3));
+  EXPECT_FALSE(wire.watch.verdict());
+  wire.FromClient(Headers(5));
+  EXPECT_EQ(wire.watch.verdict(), Cut::kResets);
+}
+
+TEST(Http2WatchTest, ResetsForTheServerStandBetweenTheFramesOfTheClient) {
+  Wire wire({.message_time = std::chrono::milliseconds(1000)});
+  const std::string data = Data(3, Message(100));
+  wire.FromClient(Headers(1));
+  wire.now += std::chrono::milliseconds(1000);
+  wire.FromClient(Headers(3) + data.substr(0, 50));
+  wire.watch.Expire(wire.now);
+  EXPECT_EQ(wire.refused(Refused::kTimeout), 1u);
+  EXPECT_EQ(wire.watch.TakeForServer(), "") << "a frame has not ended";
+  EXPECT_EQ(wire.FromClient(data.substr(50)),
+            data.substr(50) + ResetStreamFrame(1, Http2Error::kCancel));
+  EXPECT_EQ(wire.watch.TakeForServer(), "");
+}
+
+TEST(Http2WatchTest, WithoutStreamsNoneIsRefused) {
+  Wire wire;
+  wire.watch.RefuseLargest();
+  EXPECT_EQ(wire.watch.TakeForServer(), "");
+  EXPECT_EQ(wire.watch.TakeForClient(), "");
+}
+
+TEST(Http2WatchTest, EachConnectionMayOpenItsFirstStream) {
+  Wire wire({.total_streams = 9});
+  wire.counters.streams = 9;  // of other connections
+  wire.FromClient(Headers(1));
+  EXPECT_EQ(wire.refused(Refused::kStreams), 0u);
+  wire.FromClient(Headers(3));
+  EXPECT_EQ(wire.refused(Refused::kStreams), 1u);
+}
+
 TEST(Http2WatchTest, ResetsOfTheServerCountAtTheirTime) {
   Wire wire({.resets = {.per_second = 1, .burst = 1}});
   for (const uint32_t id : {1u, 3u, 5u}) {

@@ -62,6 +62,16 @@ TEST(PlacesTest, AnAddressThatHasGoneTakesNoPart) {
   EXPECT_EQ(take_all("b").size(), 33u) << "a third";
 }
 
+TEST(PlacesTest, AnAddressMayHaveOnePlace) {
+  Places places(3, 1);
+  Turned why{};
+  const auto only = places.Take("a", why);
+  ASSERT_TRUE(only);
+  EXPECT_FALSE(places.Take("a", why));
+  EXPECT_EQ(why, Turned::kAddress);
+  EXPECT_TRUE(places.Take("b", why));
+}
+
 TEST(PlacesTest, AServerOfOnePlaceHasIt) {
   Places places(1, 0);
   Turned why{};
