@@ -52,7 +52,7 @@ EMULATED = BACKEND == "cuda-emulated"
 # The emulator takes minutes for the largest steps that a GPU takes by default, and the warm-up runs them.
 EMULATOR_FLAGS = ("--max_num_batched_tokens", "128", "--max_num_seqs", "8")
 TINY_DTYPE = os.environ.get("QUIRE_E2E_DTYPE", "float32")
-if TINY_DTYPE != "float32" and "QUIRE_E2E_DEFAULT_MODE" not in os.environ:  # else bits depend on the step
+if EMULATED and "QUIRE_E2E_DEFAULT_MODE" not in os.environ:  # else bits depend on the step
     EMULATOR_FLAGS += ("--deterministic",)
 
 
