@@ -402,6 +402,11 @@ def margin(model: Compared, rounding: float | None, of_cache: float) -> float:
     return 4 * (2 / 3)**0.5 * model.head_norm * relative
 
 
+def likelihood(token: dict) -> tuple[int, float]:
+    """The id of a token and its log-probability. JSON of protos leaves out zeros."""
+    return token.get("token_id", 0), token.get("logprob", 0.0)
+
+
 def difference(ours: list[dict], theirs: list[dict]) -> float:
     """The largest difference between the log-probabilities of two greedy answers, up to where they part: there, what the
     first finds between the two tokens. After that they answer different prompts."""
@@ -409,11 +414,11 @@ def difference(ours: list[dict], theirs: list[dict]) -> float:
         return math.inf
     largest = 0.0
     for a, b in zip(ours, theirs):
-        found = {top["token_id"]: top["logprob"] for top in a["top"]}
-        token, other = a["chosen"]["token_id"], b["chosen"]["token_id"]
+        (token, logprob), (other, logprob_of_other) = likelihood(a["chosen"]), likelihood(b["chosen"])
         if token != other:
-            return max(largest, found[token] - found.get(other, -math.inf))
-        largest = max(largest, abs(a["chosen"]["logprob"] - b["chosen"]["logprob"]))
+            found = dict(map(likelihood, a["top"]))
+            return max(largest, logprob - found.get(other, -math.inf))
+        largest = max(largest, abs(logprob - logprob_of_other))
     return largest
 
 

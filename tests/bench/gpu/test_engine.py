@@ -53,6 +53,9 @@ class AnswersTest(unittest.TestCase):
         self.assertEqual(engine.difference(answer(7, 7), answer(7, 8, off=0.5)), 0.5)
         self.assertEqual(engine.difference(answer(7, 7), answer(6, 7)), math.inf)
         self.assertEqual(engine.difference(answer(7, 7), answer(7)), math.inf)
+        zero = [{"chosen": {}, "top": [{}, {"token_id": 7, "logprob": -16.0}]}]  # as JSON of protos has it
+        self.assertEqual(engine.difference(zero, zero), 0.0)
+        self.assertEqual(engine.difference(zero, answer(7)), 16.0)
 
     def test_margins_are_those_of_roundings(self):
         margins = [engine.margin(engine.BUNDLED_MODEL, *way[1:]) for way in engine.WAYS.values()]
