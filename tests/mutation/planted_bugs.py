@@ -275,8 +275,8 @@ bug("f01", "what fits an empty cache is off by a block", "return (shared + own) 
 
 bug("CoversOneMore", "a sequence writes a token for which no window has a place", "num_tokens <= Find(id).num_reserved);",
     "num_tokens <= Find(id).num_reserved + (BUG ? 1 : 0));")
-bug("LastPlaceForgotten", "a sequence does not wait for the last place in a window", "if (more > store_.window(w).num_unreserved() + store_.",
-    "if (more + (BUG ? 1 : 0) > store_.window(w).num_unreserved() + store_.")
+bug("LastPlaceForgotten", "a sequence does not wait for the last place in a window", "if (MoreDemand(w, held, num_tokens) > later)",
+    "if (MoreDemand(w, held, num_tokens) + (BUG ? 1 : 0) > later)")
 bug("TwoSamplesShareNothing", "two samples count the blocks of their prompt twice", ("int64_t MostBlocks(", "n > 1 ?"), "n > (BUG ? 2 : 1) ?")
 
 bug, drop = source("engine/kv/block_manager_commits.cc", "kv_test")
