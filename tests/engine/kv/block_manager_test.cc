@@ -156,6 +156,21 @@ TEST_F(BlockManagerTest, ComputedTwiceIsKeptOnce) {
   EXPECT_EQ(blocks_.stats().num_held, 4);  // two shared blocks, two tails
 }
 
+TEST_F(BlockManagerTest, ATableIsPinnedIfAllOfItIsListed) {
+  Compute(1, Iota(6));
+  EXPECT_EQ(blocks_.TryPinTable(7, 1), 6);
+  blocks_.Unpin(7);
+  // Its tail is pinned while a step writes one more token into it.
+  blocks_.BeginStep(++step_);
+  ASSERT_TRUE(blocks_.TryGrow(1, 7));
+  blocks_.EndStep(true, &copies_, &shifts_);
+  ASSERT_TRUE(blocks_.TryPin(8, "r", Iota(6)));
+  blocks_.CompleteStep(step_);
+  blocks_.Commit(1, Iota(7), 7);
+  EXPECT_EQ(blocks_.TryPinTable(9, 1), 0) << "the last token is listed nowhere";
+  blocks_.CheckInvariants();
+}
+
 TEST_F(BlockManagerTest, EachEvictionIsCountedAndNothingElse) {
   Compute(1, Iota(64));
   blocks_.Release(1);

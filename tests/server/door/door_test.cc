@@ -380,6 +380,19 @@ TEST_F(DoorTest, AcceptsAgainAfterDescriptorsRanOut) {
   EXPECT_TRUE(Client(port()).EchoesHello());
 }
 
+TEST(DescriptorLimitTest, IsRaisedAsFarAsItMay) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = before.rlim_max - 1;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  RaiseDescriptorLimit();
+  rlimit after{};
+  ::getrlimit(RLIMIT_NOFILE, &after);
+  EXPECT_EQ(after.rlim_cur, before.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
 TEST_F(DoorTest, HandsNothingOverAfterItStopsAccepting) {
   Open();
   Client before(port());

@@ -533,6 +533,17 @@ TEST(Http2WatchTest, AMessageThatDoesNotArriveExpires) {
   EXPECT_EQ(FramesOf(wire.watch.TakeForServer()).size(), 2u);
 }
 
+TEST(Http2WatchTest, AMessageWithoutItsLastByteIsUnfinished) {
+  Wire wire;
+  const std::string message = Message(100);
+  wire.FromClient(Headers(1) + Data(1, message.substr(0, message.size() - 1)));
+  EXPECT_TRUE(wire.watch.waits());
+  EXPECT_GT(wire.watch.unfinished_bytes(), 0u);
+  wire.FromClient(Data(1, message.substr(message.size() - 1)));
+  EXPECT_FALSE(wire.watch.waits());
+  EXPECT_EQ(wire.watch.unfinished_bytes(), 0u);
+}
+
 TEST(Http2WatchTest, EachMessageOfAStreamHasItsTime) {
   Wire wire({.message_time = std::chrono::milliseconds(1000)});
   wire.FromClient(Headers(1) + Data(1, Message(10)));

@@ -166,11 +166,11 @@ TEST(CertificateNameTest, IsPlainIfItReadsAsItsKind) {
   const std::string_view texts[] = {"example.com", "*.example.com", "a_b", "urn:a",
                                     "x+1.-:y",     "10.0.0.1",      "a@b", "mailto:a@b",
                                     "::1",         "1:a",           ":a",  "fe80::1:2",
-                                    "10.0.0",      "a b",           "+:a"};
+                                    "10.0.0",      "a b",           "+:a", "u:a"};
   const NameKind kinds[] = {NameKind::kDns, NameKind::kDns, NameKind::kDns,   NameKind::kUri,
                             NameKind::kUri, NameKind::kIp,  NameKind::kEmail, NameKind::kUri,
                             NameKind::kIp,  NameKind::kDns, NameKind::kDns,   NameKind::kIp,
-                            NameKind::kDns, NameKind::kDns, NameKind::kDns};
+                            NameKind::kDns, NameKind::kDns, NameKind::kDns,   NameKind::kUri};
   for (size_t i = 0; i < std::size(texts); ++i) {
     for (const NameKind kind : {NameKind::kDns, NameKind::kUri, NameKind::kEmail, NameKind::kIp}) {
       EXPECT_EQ(plain(TypedName(kind, texts[i])), kind == kinds[i] ? texts[i] : "none")
@@ -368,6 +368,10 @@ class Calls {
     }
     return num_ == num;
   }
+  int num() {
+    base::MutexLock lock(mu_);
+    return num_;
+  }
 
  private:
   base::Mutex mu_;
@@ -394,12 +398,20 @@ TEST(FileWatcherTest, SeesContentsReplacementsAndLinks) {
   EXPECT_TRUE(calls.WaitFor(3));
   watcher.Trigger();
   EXPECT_TRUE(calls.WaitFor(4));
+  absl::SleepFor(absl::Milliseconds(50));  // ten periods
+  EXPECT_EQ(calls.num(), 4) << "nothing has changed";
   std::filesystem::remove(link);
 }
 
 TEST(FileWatcherTest, EndsAtOnceWhateverItsPeriod) {
+  Calls calls;
   FileWatcher watcher(
-      {"/nonexistent"}, [] { FAIL(); }, absl::Hours(24));
+      {"/nonexistent"}, [&] { calls.Note(); }, absl::Hours(24));
+  // Each time its thread has gone to sleep meanwhile.
+  absl::SleepFor(absl::Milliseconds(20));
+  watcher.Trigger();
+  EXPECT_TRUE(calls.WaitFor(1));
+  absl::SleepFor(absl::Milliseconds(20));
   FileWatcher idle({}, [] { FAIL(); });
   idle.Trigger();
 }
