@@ -463,6 +463,8 @@ bug, drop = source("engine/kept_on_disk.cc", "disk_engine_test:DiskEngineTest.*"
 for name, text in (("Model", "server.model_digest"), ("Numerics", "server.answer_numerics"), ("Backend", "server.backend"),
                    ("IsaPath", "server.isa_path"), ("Version", "server.version")):
     bug(f"KeyWithout{name}", f"blocks are read whatever the {text} that made them", f'{text}, ";"', f'BUG ? std::string() : {text}, ";"')
+bug("WindowsAreKept", "blocks of a model with a window are kept without it", "groups().size() > 1) {", "groups().size() > (BUG ? 2 : 1)) {")
+bug("KeptUnasked", "blocks are kept though nobody asks for it", "config.kv_disk_mib > 0) {", "config.kv_disk_mib > (BUG ? -1 : 0)) {")
 bug("KeyWithoutDtype", "blocks of another type are read", "std::string(kernels::Name(parts.cache.shape().dtype))",
     "BUG ? std::string() : std::string(kernels::Name(parts.cache.shape().dtype))")
 bug, drop = source("engine/disk/segment_file.cc", "disk_test:SegmentStoreTest.*")

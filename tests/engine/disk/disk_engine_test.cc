@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 
 #include "engine/disk/segment_file.h"
+#include "engine/kept_on_disk.h"
 #include "engine/sharing/prefix_log.h"
 #include "tests/engine/disk/faulty_disk.h"
 #include "tests/testing/engine_harness.h"
@@ -313,6 +314,25 @@ TEST_F(DiskEngineTest, OtherModelsAndProgramsFindNothing) {
     EXPECT_EQ(DiskTokens(Run(params)), 96);
     restart({.edit_parts = others[i]});
     EXPECT_EQ(Run(params)->summary().usage.cached_tokens, 0) << i;
+  }
+}
+
+TEST_F(DiskEngineTest, BlocksAreKeptOnRequestAndOfNoModelWithAWindow) {
+  for (const bool has_window : {false, true}) {
+    for (const int64_t mib : {0, 16}) {
+      HarnessOptions options{.window_blocks = 64, .kv_disk_dir = temp_.path()};
+      if (has_window) options.layer_patterns[1] = kernels::AttentionPattern::Window(32);
+      bool is_refused = false, keeps = false;
+      options.edit_parts = [&](EngineParts& parts) {
+        const auto kept = OpenKept(parts, {.kv_disk_mib = mib});
+        is_refused = absl::IsFailedPrecondition(kept.status());
+        keeps = kept.ok() && kept->blocks != nullptr;
+      };
+      engine_ = EngineHarness::Stepped(options, &model_);
+      engine_.reset();
+      EXPECT_EQ(is_refused, has_window && mib > 0) << has_window << " " << mib;
+      EXPECT_EQ(keeps, !has_window && mib > 0) << has_window << " " << mib;
+    }
   }
 }
 
