@@ -1682,6 +1682,13 @@ bug("LastByteUnawaited", "a message is whole without its last byte", "if (stream
 bug("LateByAMoment", "a message may come at the end of its time", "now - stream.since >= limits_.message_time)",
     "now - stream.since >= limits_.message_time + std::chrono::milliseconds(BUG ? 1 : 0))")
 drop("LaterMessagesAreNeverLate", "only the first message of a stream must arrive in time", "if (stream.prefix_bytes == 0) StartWaiting(stream, now);")
+bug, drop = source("server/door/greeter.cc", "door_test:DoorTest.*")
+drop("HelloInOnePiece", "who sends its first frame in pieces is turned away", "if (hello.size() < kHelloBytes) return false;")
+bug("AnyFirstFrame", "a connection begins with any frame", "if (first_type == FrameType::kSettings) return true;",
+    "if (BUG || first_type == FrameType::kSettings) return true;")
+drop("GoneNewcomers", "who has gone takes its place until its time is over",
+     ("if (size == ClientSocket::kClosed) {", "TurnAway(newcomer, Turned::kHello);"))
+bug("LobbyForEver", "a client waits for ever for a place", "} else if (--lobby_tries_ == 0) {", "} else if (!BUG && --lobby_tries_ == 0) {")
 bug, drop = source("server/door/door.cc", "door_test:DescriptorLimitTest.*")
 drop("DescriptorsAsTheyAre", "a server has the descriptors of its shell", "limit.rlim_cur = limit.rlim_max;")
 bug, drop = source("server/door/places.cc", "door_test:PlacesTest.*")

@@ -218,6 +218,32 @@ TEST_F(DoorTest, AnotherProtocolIsToldSo) {
   EXPECT_EQ(turned(Turned::kHello), 2u);
 }
 
+TEST_F(DoorTest, AHelloMayComeInPieces) {
+  Open();
+  Client client(port());
+  const std::string settings = Frame(FrameType::kSettings, 0, 0);
+  const std::string hello = std::string(kPreface) + settings;
+  for (const auto& [begin, end] :
+       {std::pair<size_t, size_t>(0, 10), std::pair<size_t, size_t>(10, kPreface.size() + 2),
+        std::pair<size_t, size_t>(kPreface.size() + 2, hello.size())}) {
+    client.Send(std::string_view(hello).substr(begin, end - begin));
+    ::poll(nullptr, 0, 20);  // most likely the door reads the piece alone
+  }
+  EXPECT_EQ(client.Receive(settings.size()), settings);
+  EXPECT_EQ(turned(Turned::kHello), 0u);
+}
+
+TEST_F(DoorTest, WhoGoesOrBeginsOtherwiseIsTurnedAwayAtOnce) {
+  Open({.handshake_time = std::chrono::hours(1)});
+  Client(port()).Reset();
+  EXPECT_TRUE(Eventually([&] { return turned(Turned::kHello) == 1; }));
+  Client pings_first(port());
+  pings_first.Send(std::string(kPreface) + Frame(FrameType::kPing, 0, 0, "12345678"));
+  EXPECT_TRUE(pings_first.IsClosed());
+  EXPECT_EQ(turned(Turned::kHello), 2u);
+  EXPECT_TRUE(Eventually([&] { return counters_.open.load() == 0; }));
+}
+
 TEST_F(DoorTest, OneAddressHasItsLimitAndEvictsNobody) {
   Open({.max_connections = 4, .max_per_address = 2});
   Client first(port()), second(port());
@@ -307,6 +333,20 @@ TEST_F(DoorTest, AFullServerWaitsUntilGrpcHasLetGoOfWhatItEnded) {
   EXPECT_TRUE(Eventually([&] { return num_held() == 2; }));
   EXPECT_EQ(cut(Cut::kIdle), 1u);
   EXPECT_EQ(turned(Turned::kFull), 0u);
+}
+
+TEST_F(DoorTest, AFullServerDoesNotWaitForEverUntilGrpcLetsGo) {
+  HoldConnections();
+  Open({.max_connections = 1, .max_per_address = 10});
+  const std::string hello = std::string(kPreface) + Frame(FrameType::kSettings, 0, 0);
+  Client idle(port());
+  idle.Send(hello);
+  ASSERT_TRUE(Eventually([&] { return num_held() == 1; }));
+  Client next(port());
+  next.Send(hello);
+  EXPECT_TRUE(next.IsClosed());
+  EXPECT_EQ(turned(Turned::kFull), 1u);
+  EXPECT_EQ(cut(Cut::kIdle), 1u);
 }
 
 TEST_F(DoorTest, AFullServerEndsOneOfTheAddressThatHasMost) {
