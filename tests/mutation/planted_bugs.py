@@ -300,6 +300,10 @@ bug("m04", "a cache root without its parts' lengths", "int shift = 0; shift < 64
     "int shift = BUG ? 64 : 0; shift < 64")
 bug("q03", "prefixes of one owner share a root", "prefix == kNoPin ?", "BUG || prefix == kNoPin ?")
 
+bug, drop = source("engine/kv/window_blocks.cc", "kv_test:WindowBlocksTest.*")
+bug("DetachedIsFree", "a part that a step reads is free with its owner", "if (blocks_[block].refs > 0) return;", "if (blocks_[block].refs > (BUG ? 1 : 0)) return;")
+bug("OwnerlessIsSpare", "a part without an owner waits for a sequence to continue from it", "if (b.owner >= 0) {", "if (b.owner >= (BUG ? -1 : 0)) {")
+bug("ReservedBeyond", "one part more is reserved than there is", "if (num_blocks > num_unreserved())", "if (num_blocks > num_unreserved() + (BUG ? 1 : 0))")
 bug, drop = source("engine/kv/kv_budget.cc", "kv_test:KvBudgetTest.*")
 bug("BudgetOfOneMore", "a cache has one byte more than its budget", "(divide(middle) <= budget.bytes ?", "(divide(middle) <= budget.bytes + (BUG ? 1 : 0) ?")
 bug("LeastOfOneMore", "the least budget is refused", "needed > budget.bytes) {", "needed + (BUG ? 1 : 0) > budget.bytes) {")

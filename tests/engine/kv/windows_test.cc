@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "engine/kv/block_manager.h"
+#include "engine/kv/window_blocks.h"
 #include "kernels/ops/attention_pattern.h"
 
 namespace quire::engine {
@@ -66,6 +67,26 @@ class WindowsTest : public ::testing::Test {
 
   int64_t step_ = 0;
 };
+
+TEST(WindowBlocksTest, APartWithoutAnOwnerIsFreedByItsLastHolder) {
+  WindowBlocks parts(2, 4);
+  ASSERT_TRUE(parts.TryReserve(2));
+  EXPECT_FALSE(parts.TryReserve(1));
+  for (const int num_holders : {1, 2}) {
+    parts.Attach(3);
+    const int32_t part = parts.Find(3);
+    for (int i = 1; i < num_holders; ++i) parts.Hold(part);
+    parts.Detach(3);
+    EXPECT_EQ(parts.Find(3), -1);
+    for (int i = 0; i < num_holders; ++i) {
+      EXPECT_EQ(parts.num_held(), 1);
+      parts.Drop(part);
+    }
+    EXPECT_EQ(parts.num_free(), 2);
+    EXPECT_EQ(parts.num_spare(), 0);
+    parts.CheckInvariants();
+  }
+}
 
 TEST_F(WindowsTest, ASequenceHoldsOnlyWhatItsNextQueryReachesBackTo) {
   BlockManager blocks(Config(4));
