@@ -110,11 +110,14 @@ TEST(RequestHeadTest, EveryByteOfAValueIsChecked) {
 }
 
 TEST(RequestHeadTest, BinaryValuesAreBase64) {
-  for (const std::string good : {"", "YQ", "YQ==", "YWI", "YWI=", "YWJj", "+/09"}) {
+  for (const std::string good :
+       {"", "YQ", "YQ==", "YWI", "YWI=", "YWJj", "+/09", "YWJ/", "YWJjYQ=="}) {
     EXPECT_TRUE(ReadHead(With(kPseudo, {{"x-bin", good}})).ok()) << good;
   }
   for (const std::string bad :
-       {"Y", "YQ=", "YWI==", "YWJj=", "YWJj====", "=", "====", "Y=Q=", "-_09", "YQ,YQ", "YQ\n"}) {
+       {"Y", "YQ=", "YWI==", "YWJj=", "YWJj====", "=", "====", "Y=Q=", "-_09", "YQ,YQ", "YQ\n",
+        // Bits that the last digit has too many are not zero.
+        "YR", "YZ==", "YWJjYf", "YWJ", "YWK=", "YWJjYWJ="}) {
     ExpectRefused(With(kPseudo, {{"x-bin", bad}}), "base64");
   }
 }
