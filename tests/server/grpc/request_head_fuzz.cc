@@ -51,7 +51,7 @@ std::string Written(std::string_view path, std::string_view authority,
 // gRPC takes these for itself, and a server does not see all of them.
 bool IsOfGrpc(std::string_view name) {
   return name == "te" || name == "content-type" || name == "host" || name == "user-agent" ||
-         name.starts_with("grpc");
+         name == "lb-cost-bin" || name == "endpoint-load-metrics-bin" || name.starts_with("grpc");
 }
 
 // What the gate was asked about.
