@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
+#include "base/strings.h"
 
 namespace quire::server::door {
 namespace {
@@ -61,16 +62,11 @@ bool IsPrintable(char c) { return c >= ' ' && c <= '~'; }
 // Returns true for base64 with or without padding, which is what gRPC decodes. Bits that the last
 // digit has too many must be zero: else gRPC loses all metadata of the head, and serves the call.
 bool IsBase64(std::string_view text) {
-  const size_t end = text.find_last_not_of('=');
-  const size_t digits = end == std::string_view::npos ? 0 : end + 1;
-  const size_t padding = text.size() - digits;
-  if (digits % 4 == 1) return false;
-  if (padding != 0 && padding != (4 - digits % 4) % 4) return false;
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  if (text.substr(0, digits).find_first_not_of(kDigits) != std::string_view::npos) return false;
-  const size_t too_many = digits * 6 % 8;
-  return digits == 0 || kDigits.find(text[digits - 1]) % (size_t{1} << too_many) == 0;
+  std::string bytes;
+  if (!absl::Base64Unescape(base::ToAbsl(text), &bytes)) return false;
+  const std::string padded = absl::Base64Escape(bytes);
+  const size_t digits = padded.find_last_not_of('=') + 1;
+  return text == padded || text == std::string_view(padded).substr(0, digits);
 }
 
 absl::Status CheckValue(const HeaderField& field) {
