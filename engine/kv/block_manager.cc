@@ -222,12 +222,8 @@ bool BlockManager::Covers(SequenceId id, int64_t num_tokens) const {
 }
 
 bool BlockManager::CouldGrowLater(SequenceId id, int64_t num_tokens, TableShift shift) const {
-  const Held& held = Find(id);
-  for (size_t w = 0; w < store_.num_windows(); ++w) {
-    const int64_t later = store_.window(w).num_unreserved() + store_.num_reserved_in_flight(w);
-    if (MoreDemand(w, held, num_tokens) > later) return false;
-  }
-  return NumBlocksToGrow(id, num_tokens, shift) <= num_available() + store_.num_quarantined();
+  return CanReserveTogether(std::span(&id, 1), num_tokens, /*later=*/true) &&
+         NumBlocksToGrow(id, num_tokens, shift) <= num_available() + store_.num_quarantined();
 }
 
 bool BlockManager::AnyQuarantined() const {

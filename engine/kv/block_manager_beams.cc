@@ -43,17 +43,6 @@ BlockManager::Growth BlockManager::GrowthTogether(std::span<const SequenceId> id
   return growth;
 }
 
-bool BlockManager::CanReserveTogether(std::span<const SequenceId> ids, int64_t num_tokens,
-                                      bool later) const {
-  for (size_t w = 0; w < store_.num_windows(); ++w) {
-    int64_t more = 0;
-    for (const SequenceId id : ids) more += MoreDemand(w, Find(id), num_tokens);
-    const int64_t in_flight = later ? store_.num_reserved_in_flight(w) : 0;
-    if (more > store_.window(w).num_unreserved() + in_flight) return false;
-  }
-  return true;
-}
-
 bool BlockManager::CouldGrowTogetherLater(std::span<const SequenceId> ids,
                                           int64_t num_tokens) const {
   return GrowthTogether(ids, num_tokens).num_blocks <= num_available() + store_.num_quarantined() &&

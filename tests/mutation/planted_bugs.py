@@ -275,8 +275,6 @@ bug("f01", "what fits an empty cache is off by a block", "return (shared + own) 
 
 bug("CoversOneMore", "a sequence writes a token for which no window has a place", "num_tokens <= Find(id).num_reserved);",
     "num_tokens <= Find(id).num_reserved + (BUG ? 1 : 0));")
-bug("LastPlaceForgotten", "a sequence does not wait for the last place in a window", "if (MoreDemand(w, held, num_tokens) > later)",
-    "if (MoreDemand(w, held, num_tokens) + (BUG ? 1 : 0) > later)")
 bug("TwoSamplesShareNothing", "two samples count the blocks of their prompt twice", ("int64_t MostBlocks(", "n > 1 ?"), "n > (BUG ? 2 : 1) ?")
 
 bug, drop = source("engine/kv/block_manager_commits.cc", "kv_test")
@@ -310,6 +308,10 @@ bug("LeastOfOneMore", "the least budget is refused", "needed > budget.bytes) {",
 bug, drop = source("engine/kv/block_store.cc", "kv_test:BlockManagerTest.*")
 bug("EvictionOfBlockZero", "the eviction of block 0 is not counted", "if (block >= 0) ++num_evictions_;", "if (block >= (BUG ? 1 : 0)) ++num_evictions_;")
 bug, drop = source("engine/kv/block_manager_windows.cc", "kv_test:WindowsTest.*")
+bug("LastPlaceForgotten", "a sequence does not wait for the last place in a window", "if (more > store_.window(w).num_unreserved() + in_flight)",
+    "if (more + (BUG ? 1 : 0) > store_.window(w).num_unreserved() + in_flight)", "kv_test:WindowsTest.*")
+bug("BeamsWaitForNoPlaces", "beams do not wait for places that a step in flight gives back", "later ? store_.num_reserved_in_flight(w) : 0",
+    "!BUG && later ? store_.num_reserved_in_flight(w) : 0", "kv_test:WindowsTest.*")
 bug("ReservesOneMore", "a sequence reserves one place more than a window has", ("bool BlockManager::CanReserve(", "num_unreserved())"),
     "num_unreserved() + (BUG ? 1 : 0))")
 
@@ -337,8 +339,6 @@ bug("ReorderToTheOneBefore", "a beam gets the blocks of the one before it", "con
 drop("ReorderKeepsHolds", "a beam keeps what it held before", "child.table.Clear(store_, /*in_flight=*/true);")
 bug("BeamsOverbookWindows", "beams grow though the windows have no places for all", "!CanReserveTogether(ids, num_tokens, /*later=*/false)",
     "(!BUG && !CanReserveTogether(ids, num_tokens, /*later=*/false))")
-bug("BeamsWaitForNoPlaces", "beams do not wait for places that a step in flight gives back", "later ? store_.num_reserved_in_flight(w) : 0",
-    "!BUG && later ? store_.num_reserved_in_flight(w) : 0", "kv_test:WindowsTest.*")
 drop("ForkTogetherTwice", "a beam reserves for all beams after the fork", "parent.access.num_together = 1;")
 bug, drop = source("engine/kv/block_table.cc", "kv_test:PinsProperty*")
 bug("TwoBeamsOneBlock", "the last two that share a block write into it", "return store.pool().table_refs(block) > 1",
