@@ -11,7 +11,6 @@ targets quire, quire-server and quire_e2e_python.
 """
 
 import argparse
-import os
 import pathlib
 import statistics
 import subprocess
@@ -29,21 +28,16 @@ def counter(server, name: str) -> int:
     return int(server.metrics().get(f"quire_{name}_tokens_total", 0))
 
 
-def cpu_seconds(server) -> float:
-    fields = pathlib.Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def load(build: pathlib.Path, servers, streams: int, num_requests: int, seed: int) -> list[float]:
     """Loads all servers at once. Returns the output tokens of each per second of its CPU time."""
-    began = [cpu_seconds(server) for server in servers]
+    began = [server.cpu_seconds() for server in servers]
     clients = [subprocess.Popen(
         [build / "bin/quire", "bench", "--server", server.address, "--concurrency", str(streams),
          "--num_requests", str(num_requests), "--prompt_tokens", str(TOKENS), "--output_tokens", str(TOKENS),
          "--ignore_eos", "--temperature", "0", "--seed", str(seed), "--json"], stdout=subprocess.DEVNULL) for server in servers]
     if any(client.wait() for client in clients):
         sys.exit("quire bench failed")
-    return [num_requests * TOKENS / (cpu_seconds(server) - old) for server, old in zip(servers, began)]
+    return [num_requests * TOKENS / (server.cpu_seconds() - old) for server, old in zip(servers, began)]
 
 
 def main():

@@ -158,11 +158,6 @@ def tokens_per_second(client, draw: random.Random, num_streams: int, num_tokens:
     return num_streams * num_tokens / (time.monotonic() - began)
 
 
-def cpu_seconds(server) -> float:
-    fields = pathlib.Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def measure_streams(disk: Disk, arguments: argparse.Namespace):
     draw = random.Random(time.time())
     print(f"{'streams':>7} {'server':<10} {'tokens/s':>8} {'ratio, median (least, most)':>30} {'CPU ms a token':>14}")
@@ -176,9 +171,9 @@ def measure_streams(disk: Disk, arguments: argparse.Namespace):
             for _ in range(2 * arguments.rounds):
                 for name in draw.sample(list(servers), len(servers)):
                     server, client = servers[name]
-                    cpu[name] -= cpu_seconds(server)
+                    cpu[name] -= server.cpu_seconds()
                     rates[name].append(tokens_per_second(client, draw, num_streams, arguments.tokens))
-                    cpu[name] += cpu_seconds(server)
+                    cpu[name] += server.cpu_seconds()
             for name in servers:
                 ratios = [one / without for one, without in zip(rates[name], rates["without"])]
                 shown = f"{statistics.median(ratios):.3f} ({min(ratios):.3f}, {max(ratios):.3f})"

@@ -194,6 +194,11 @@ class Server:
         assert status == 200, text
         return parse_metrics(text)
 
+    def cpu_seconds(self) -> float:
+        """The CPU time of the process so far."""
+        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
 
 def parse_metrics(text: str) -> dict[str, float]:
     samples = {}

@@ -3,16 +3,12 @@ instructions (cutlass/wrappers.cu)."""
 
 import pathlib
 import re
-import subprocess
-import sys
 import tempfile
 import unittest
 
+import cutlass_sources
 import resources
 import sass
-
-sys.path.insert(0, str(resources.ROOT / "bench/gpu"))
-import cutlass  # noqa: E402
 
 PAIRS = "tests/kernels/cuda/cutlass/wrappers.cu"
 # The instructions of primitives. Those around them, such as the loads of operands, may differ.
@@ -71,10 +67,7 @@ class WrappersTest(unittest.TestCase):
             self.skipTest("no nvcc" if not compiler.nvcc else "no nvdisasm")
         with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch)
-            try:
-                source = cutlass.fetch(folder)
-            except subprocess.CalledProcessError as error:
-                self.skipTest(f"CUTLASS {cutlass.VERSION} could not be downloaded: {error}")
+            source = cutlass_sources.fetch(folder)
             code = folder / "wrappers.cubin"
             resources.run([compiler.nvcc, *resources.FLAGS, "-w", f"-I{resources.ROOT}", f"-I{source}/include", "-cubin",
                            "-arch=sm_90a", "-o", str(code), PAIRS])
