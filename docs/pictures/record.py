@@ -58,7 +58,7 @@ wait $!; wc -c resumed; cmp whole resumed && echo equal
 """
 RULES = "Lily lived in a small house near the forest. Every day she went out to play with her friends.\n" * 6
 
-# Of each prefix its owner, name and time, and the tenants that use it, with so many requests at once.
+# Owner, name and time of each prefix, and the tenants that use it, each with its number of requests at once.
 PREFIXES = [("acme", "support-prompt", "42m", {"acme": 4, "beta": 3}), ("gamma", "contract-2026", "14m", {"gamma": 2}),
             ("acme", "house-rules", "83m", {"gamma": 2})]
 CALLERS = {"acme": "", "beta": "tokens_per_minute=600000", "gamma": "", "watcher": "roles=operator"}

@@ -59,9 +59,7 @@ struct CacheAccess {
   bool read = true;   // the sequence may start from blocks that others computed
   bool write = true;  // others may start from blocks that the sequence computed
   TenantCharges::Payer payer = TenantCharges::kNamelessPayer;  // of what the sequence holds
-  // What the sequence reserves in windows is enough for so many: it becomes so many in
-  // ForkTogether.
-  int32_t num_together = 1;
+  int32_t num_together = 1;  // the sequences for which it reserves places in windows: ForkTogether
 };
 
 // A range of tokens to remove from a table: [first, first + count). The tokens fill whole blocks.

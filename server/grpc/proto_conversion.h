@@ -33,7 +33,6 @@ absl::StatusOr<engine::PromptContent> ContentOf(const v1::CreatePrefixRequest& r
 // Returns InvalidArgument for an unknown use.
 absl::StatusOr<text::InputKind> KindOf(const v1::TokenizeRequest& request);
 // Returns InvalidArgument when `chat` has no message.
-// Returns InvalidArgument when there is no message.
 absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat);
 // The same, also for no message.
 engine::ChatMessages ToMessages(const v1::ChatMessages& chat);

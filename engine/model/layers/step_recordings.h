@@ -16,8 +16,7 @@
 namespace quire::engine {
 
 // Runs and records the ops of steps, and replays them later, which saves the host the time to
-// enqueue each op.
-// Keeps the kMostRecordings most recently used recordings.
+// enqueue each op. Keeps the kMostRecordings most recently used recordings.
 class StepRecordings {
  public:
   // Replays the recording of `key`. If there is none, calls `enqueue` to run what it enqueues, and

@@ -48,7 +48,7 @@ std::string FaultOf(Device& device, const LaunchConfig& config, void (*kernel)(P
 
 // --- Products
 
-// What device.h promises of the bits of a product, and no more.
+// A product has the bits that device.h promises, and no test may rely on more.
 TEST(EmulatedDeviceTest, ARowHasItsBitsInProductsOfItsShapeAlone) {
   constexpr int64_t kMost = 16, kDepth = 96, kCompared = 8;
   const auto device = MakeDevice();
