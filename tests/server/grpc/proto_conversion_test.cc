@@ -322,9 +322,10 @@ TEST(ProtoConversionTest, LiteralMessagesOfAContentAreAmongItsMessages) {
 
   content.clear_literal_messages();
   content.mutable_chat()->set_literal_contents(true);
-  for (const auto& message : *FromProto(request, {})->content->messages) {
-    EXPECT_TRUE(message.literal);
-  }
+  const auto params = FromProto(request, {});
+  ASSERT_TRUE(params.ok());
+  ASSERT_EQ(params->content->messages->size(), 2u);
+  for (const auto& message : *params->content->messages) EXPECT_TRUE(message.literal);
 }
 
 TEST(ProtoConversionTest, AStreamThatCanBeResumedHasTokenIds) {
