@@ -185,6 +185,7 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
   const RequestKey key(params.caller.tenant, params.request_id);
 
   RecordPtr record = std::make_shared<PrefixRecord>();
+  std::shared_ptr<Request> request;
   {
     base::MutexLock lock(mu_);
     const auto known = requests_.find(key);
@@ -221,7 +222,7 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
       record->request_digest = RequestDigest(params);
       record->given = std::move(params.content);
       record->waiters.push_back(std::move(done));
-      record->request = std::make_shared<Request>();
+      record->request = request = NewRequest(record, params.caller.limits);
       records_.emplace(record->pin, record);
       by_name_.emplace(record->name, record);
       num_prefixes_.Take(record->tenant, 1);
@@ -234,8 +235,7 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
     Warm(params.caller, record->name, std::move(done));
     return record->name;
   }
-  FillRequest(record, params.caller.limits);
-  if (absl::Status status = host_.Compute(record->request, num_bytes); !status.ok()) {
+  if (absl::Status status = host_.Compute(std::move(request), num_bytes); !status.ok()) {
     std::vector<Done> others;  // that sent the same request_id meanwhile
     {
       base::MutexLock lock(mu_);

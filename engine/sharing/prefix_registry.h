@@ -153,8 +153,9 @@ class PrefixRegistry final : public NamedPrefixes {
   // if it failed, or after the log has it. `is_pinned`: the step thread holds its blocks.
   void OnComputed(const RecordPtr& record, const absl::Status& status);
   void Complete(const RecordPtr& record, const absl::Status& status, bool is_pinned);
-  // Sets the members of the engine's own request for a prefix, whose record has a new one.
-  void FillRequest(const RecordPtr& record, const TenantLimits& limits);
+  // Returns the engine's own request for a prefix. Nobody changes it after the record has it: other
+  // threads may cancel it from then on.
+  std::shared_ptr<Request> NewRequest(const RecordPtr& record, const TenantLimits& limits);
   // Gives back what a record holds, once it is gone and nothing computes it.
   void GiveBack(const RecordPtr& record);
   void End(const RecordPtr& record, const absl::Status& why);
@@ -184,10 +185,11 @@ class PrefixRegistry final : public NamedPrefixes {
   // Notes that the log is to be told of a change.
   void NoteChange(const PrefixRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   SavedPrefix SavedOf(const PrefixRecord& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Begins to compute a cold prefix, and sets its request. After mu_ is released, StartWarming
+  // Begins to compute a cold prefix, and returns its request. After mu_ is released, StartWarming
   // hands the request to the host.
-  void BeginWarming(PrefixRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StartWarming(const RecordPtr& record, const TenantLimits& limits);
+  std::shared_ptr<Request> BeginWarming(const RecordPtr& record, const TenantLimits& limits)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartWarming(const RecordPtr& record, std::shared_ptr<Request> request);
 
   const PrefixRegistryConfig config_;
   const Frontend& frontend_;

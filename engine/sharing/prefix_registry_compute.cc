@@ -32,16 +32,18 @@ class PrefixRegistry::Sink final : public TokenSink {
   const RecordPtr record_;
 };
 
-void PrefixRegistry::FillRequest(const RecordPtr& record, const TenantLimits& limits) {
-  Request& request = *record->request;
-  request.params.request_id = record->name;
-  request.params.id_is_name = true;
-  request.params.owner = "prefixes";
-  request.params.sched.tenant = record->tenant;
-  request.params.cache.salt = record->salt;
-  request.params.limits = limits;
-  request.pins = record->pin;
-  request.sink = std::make_shared<Sink>(*this, record);
+std::shared_ptr<Request> PrefixRegistry::NewRequest(const RecordPtr& record,
+                                                    const TenantLimits& limits) {
+  auto request = std::make_shared<Request>();
+  request->params.request_id = record->name;
+  request->params.id_is_name = true;
+  request->params.owner = "prefixes";
+  request->params.sched.tenant = record->tenant;
+  request->params.cache.salt = record->salt;
+  request->params.limits = limits;
+  request->pins = record->pin;
+  request->sink = std::make_shared<Sink>(*this, record);
+  return request;
 }
 
 absl::Status PrefixRegistry::Prepare(Request& request) {
@@ -168,44 +170,44 @@ void PrefixRegistry::GiveBack(const RecordPtr& record) {
   });
 }
 
-void PrefixRegistry::BeginWarming(PrefixRecord& record) {
-  record.state = PrefixState::kComputing;
-  record.is_warming = true;
-  record.request = std::make_shared<Request>();
+std::shared_ptr<Request> PrefixRegistry::BeginWarming(const RecordPtr& record,
+                                                      const TenantLimits& limits) {
+  record->state = PrefixState::kComputing;
+  record->is_warming = true;
+  record->request = NewRequest(record, limits);
+  return record->request;
 }
 
-void PrefixRegistry::StartWarming(const RecordPtr& record, const TenantLimits& limits) {
-  FillRequest(record, limits);
+void PrefixRegistry::StartWarming(const RecordPtr& record, std::shared_ptr<Request> request) {
   const int64_t num_tokens = std::ssize(record->content->ids);
-  if (absl::Status status = host_.ComputeKnown(record->request, num_tokens); !status.ok()) {
+  if (absl::Status status = host_.ComputeKnown(std::move(request), num_tokens); !status.ok()) {
     Complete(record, status, /*is_pinned=*/false);
   }
 }
 
 void PrefixRegistry::Warm(const PrefixCaller& caller, std::string_view name, Done done) {
-  RecordPtr to_warm;
+  RecordPtr record;
+  std::shared_ptr<Request> warming;
   const auto try_info = [&]() -> absl::StatusOr<PrefixInfo> {
     base::MutexLock lock(mu_);
-    ASSIGN_OR_RETURN(const RecordPtr record, FindOwn(caller, name, ""));
-    if (record->state == PrefixState::kCold) {
-      BeginWarming(*record);
-      to_warm = record;
-    }
+    ASSIGN_OR_RETURN(record, FindOwn(caller, name, ""));
+    if (record->state == PrefixState::kCold) warming = BeginWarming(record, caller.limits);
     if (record->state == PrefixState::kComputing) record->waiters.push_back(std::move(done));
     return InfoOf(*record, /*for_owner=*/true);
   };
   absl::StatusOr<PrefixInfo> info = try_info();
-  if (to_warm != nullptr) return StartWarming(to_warm, caller.limits);
+  if (warming != nullptr) return StartWarming(record, std::move(warming));
   if (done) std::move(done)(std::move(info));
 }
 
 absl::StatusOr<std::shared_ptr<const PrefixContent>> PrefixRegistry::Resolve(
     std::string_view tenant, const TenantLimits& limits, std::string_view name) {
-  RecordPtr to_warm;
+  RecordPtr record;
+  std::shared_ptr<Request> warming;
   std::shared_ptr<const PrefixContent> content;
   {
     base::MutexLock lock(mu_);
-    ASSIGN_OR_RETURN(const RecordPtr record, Find({.tenant = std::string(tenant)}, name));
+    ASSIGN_OR_RETURN(record, Find({.tenant = std::string(tenant)}, name));
     if (record->state == PrefixState::kFailed) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "prefix: \"%s\" could not be computed: %s", name, record->error.message()));
@@ -216,13 +218,12 @@ absl::StatusOr<std::shared_ptr<const PrefixContent>> PrefixRegistry::Resolve(
     }
     content = record->content;
     if (record->state == PrefixState::kCold && clock_.Now() >= record->warm_again) {
-      BeginWarming(*record);
-      to_warm = record;
+      // The caller may be another tenant, whose limits are not the owner's; but if one has others,
+      // all have.
+      warming = BeginWarming(record, {.has_others = limits.has_others});
     }
   }
-  // The caller may be another tenant, whose limits are not the owner's; but if one has others, all
-  // have.
-  if (to_warm != nullptr) StartWarming(to_warm, {.has_others = limits.has_others});
+  if (warming != nullptr) StartWarming(record, std::move(warming));
   return content;
 }
 
