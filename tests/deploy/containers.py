@@ -18,7 +18,10 @@ BINARIES = ("quire-server", "quire", "quire-inspect", "quire-convert")
 DEADLINE = 120  # seconds for what should take one
 
 STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{0}/graph"\nrunroot = "{0}/run"\n'
-# Settings for podman without systemd. The limits are small enough for any root user to set them.
+# Settings for podman without systemd. The limits are small enough for a root user without CAP_SYS_RESOURCE. runc,
+# because crun refuses hybrid cgroups. netavark from the first use on, because CNI has no DNS, and both together leave
+# two bridges on one subnet. Overlay storage, because vfs takes three times the space. The tests run health checks by
+# hand, because podman's timers are systemd's.
 CONTAINERS = """[containers]
 default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
 [engine]
