@@ -65,6 +65,7 @@ struct DoorCounters {
   ByReason<Refused, kRefusedNames.size()> refused;
   std::atomic<uint64_t> accepted = 0;
   std::atomic<int64_t> open = 0;              // connections, including those in their handshake
+  std::atomic<int64_t> idle = 0;              // connections that are relayed, without a stream
   std::atomic<int64_t> streams = 0;           // open on all connections
   std::atomic<int64_t> unfinished_bytes = 0;  // of messages that have not arrived whole
 };

@@ -200,7 +200,8 @@ bool Greeter::LetIn(AcceptedClient& client) {
   }
   // The client waits in `lobby_` for the place of the connection that EndIdlest ends. The place
   // becomes free only when gRPC has closed that connection.
-  if (!place && why == Turned::kFull && (relay_.num_idle() > 0 || lobby_)) {
+  if (!place && why == Turned::kFull &&
+      (counters_.idle.load(std::memory_order_relaxed) > 0 || lobby_)) {
     relay_.EndIdlest();
     return false;
   }

@@ -54,7 +54,7 @@ struct Relay::Connection {
   bool told_grpc_end = false;
   bool told_client_end = false;
   uint32_t client_armed = 0, grpc_armed = 0;
-  bool is_idle = false;  // counted in Relay::num_idle_
+  bool is_idle = false;  // counted in DoorCounters::idle
   bool is_timed = false;
   Clock::time_point idle_since;
   Clock::time_point linger_until;
@@ -462,7 +462,7 @@ void Relay::NoteState(Connection& c) {
   if (idle != c.is_idle) {
     c.is_idle = idle;
     c.idle_since = Clock::now();
-    num_idle_.fetch_add(idle ? 1 : -1, std::memory_order_relaxed);
+    counters_.idle.fetch_add(idle ? 1 : -1, std::memory_order_relaxed);
   }
   const bool timed = c.stage == Connection::Stage::kLingering || (relaying && c.watch.waits()) ||
                      (c.stage == Connection::Stage::kLeaving && !c.grpc);

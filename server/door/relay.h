@@ -55,8 +55,6 @@ class Relay {
   // Ends the connections whose certificates `context` does not accept, present and future ones.
   // When this returns, no further call of such a connection reaches gRPC.
   void SetTls(std::shared_ptr<SSL_CTX> context);
-  // The number of connections without a call.
-  int64_t num_idle() const { return num_idle_.load(std::memory_order_relaxed); }
   // Ends one connection that has no call. Prefers the address that has the most places, and then
   // the connection that has been idle for longest.
   void EndIdlest();
@@ -104,7 +102,6 @@ class Relay {
   DoorCounters& counters_;
   Epoll epoll_;
   std::atomic<bool> stop_ = false;
-  std::atomic<int64_t> num_idle_ = 0;
   std::atomic<bool> end_wanted_ = false;
   std::atomic<bool> tls_is_new_ = false;
 

@@ -318,7 +318,7 @@ TEST_F(DoorTest, AFullServerWaitsUntilGrpcHasLetGoOfWhatItEnded) {
   const std::string hello = std::string(kPreface) + Frame(FrameType::kSettings, 0, 0);
   Client idle(port());
   idle.Send(hello);
-  ASSERT_TRUE(Eventually([&] { return num_held() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return counters_.idle.load() == 1; }));
   Client busy(port());
   busy.Send(hello + Headers(1));
   ASSERT_TRUE(Eventually([&] { return num_held() == 2 && counters_.streams.load() == 1; }));
@@ -341,7 +341,7 @@ TEST_F(DoorTest, AFullServerDoesNotWaitForEverUntilGrpcLetsGo) {
   const std::string hello = std::string(kPreface) + Frame(FrameType::kSettings, 0, 0);
   Client idle(port());
   idle.Send(hello);
-  ASSERT_TRUE(Eventually([&] { return num_held() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return counters_.idle.load() == 1; }));
   Client next(port());
   next.Send(hello);
   EXPECT_TRUE(next.IsClosed());
