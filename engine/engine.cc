@@ -15,13 +15,12 @@
 #include "engine/admission/running_requests.h"
 #include "engine/admission/step_channel.h"
 #include "engine/admission/tenant_meters.h"
-#include "engine/engine_configs.h"
-#include "engine/engine_metrics.h"
 #include "engine/frontend/frontend.h"
 #include "engine/frontend/resume_check.h"
 #include "engine/frontend/worker_pool.h"
-#include "engine/kept_on_disk.h"
 #include "engine/kv/block_manager.h"
+#include "engine/load/engine_configs.h"
+#include "engine/load/kept_on_disk.h"
 #include "engine/make_engine.h"
 #include "engine/output/replay.h"
 #include "engine/request/best_samples_sink.h"
@@ -29,7 +28,8 @@
 #include "engine/sharing/session_registry.h"
 #include "engine/sharing/session_seam.h"
 #include "engine/sharing/session_sink.h"
-#include "engine/step_loop.h"
+#include "engine/step/engine_metrics.h"
+#include "engine/step/step_loop.h"
 
 namespace quire::engine {
 namespace {

@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "engine/engine_info.h"
 #include "engine/request/cache_map.h"
+#include "engine/request/engine_info.h"
 #include "engine/request/named_prefixes.h"
 #include "engine/request/request.h"
 #include "engine/request/sessions.h"

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "engine/engine.h"
-#include "engine/engine_loader.h"
+#include "engine/load/engine_loader.h"
 
 namespace quire::engine {
 

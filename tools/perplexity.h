@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "engine/engine_loader.h"
+#include "engine/load/engine_loader.h"
 
 namespace quire::tools {
 

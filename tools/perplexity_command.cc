@@ -9,7 +9,7 @@
 #include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
-#include "engine/engine_loader.h"
+#include "engine/load/engine_loader.h"
 #include "engine/model/model_config_reader.h"
 #include "files/mapped_file.h"
 #include "tools/progress.h"

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 
 #include "base/logging.h"
-#include "engine/engine_info.h"
+#include "engine/request/engine_info.h"
 #include "server/config/flag_sources.h"
 
 namespace quire::server {

@@ -1,7 +1,7 @@
 // Tests what an engine makes of the scales of an fp8 KV cache in a checkpoint, and how much memory
 // of a device loading takes.
 
-#include "engine/engine_loader.h"
+#include "engine/load/engine_loader.h"
 
 #include <filesystem>
 #include <limits>

@@ -131,7 +131,7 @@ bug("g12", "a row keeps the blocks of the sequence before", "values_[at] == valu
 bug("g13", "a table that was not updated is taken for known", "if (!is_committed_)", "if (!is_committed_ && !BUG)",
     "decoder_test:BlockTables*")
 
-bug, drop = source("engine/step_loop.cc", "cuda_engine_test")
+bug, drop = source("engine/step/step_loop.cc", "cuda_engine_test")
 bug("g16", "the pacer learns the time that the host took", "std::min(now - step.begin, result_.since_previous)",
     "(BUG ? now - step.begin : std::min(now - step.begin, result_.since_previous))", "cuda_engine_test:*Pacer*")
 
@@ -171,7 +171,7 @@ bug("h58", "the scales of an fp8 cache are not written", "if (!has_scales) retur
 bug("h59", "a lost scale of an fp8 cache is not seen", "x.cache_scales == y.cache_scales", "BUG || x.cache_scales == y.cache_scales", "convert_test:CheckSameModelTest*")
 bug, drop = source("convert/converter.cc", "convert_test:*Fp8Cache*")
 drop("h60", "the scales of an fp8 cache are not read for the file", "RETURN_IF_ERROR(engine::ReadCacheScales(model, config));")
-bug, drop = source("engine/engine_loader.cc", "engine_loader_test")
+bug, drop = source("engine/load/engine_loader.cc", "engine_loader_test")
 drop("h61", "an engine leaves out the scales of its fp8 cache", "RETURN_IF_ERROR(ReadCacheScales(files, model));")
 bug("l14", "ids without a piece are drawn", "tokenizer.IdsWithoutPiece(num_ids)",
     "BUG ? std::vector<int32_t>() : tokenizer.IdsWithoutPiece(num_ids)", "engine_test")
@@ -212,7 +212,7 @@ bug("PathsLookLikeTheHub", "an absent file of a folder that exists is a reposito
 bug("HubNamesBeginWithDots", "a path from here is a repository of the Hub", "text.front() != '.' &&", "(BUG || text.front() != '.') &&")
 bug("LinksKeepTheirEnd", "a link's page is part of the repository's name", "if (is_link) name = name.substr", "if (is_link && !BUG) name = name.substr")
 
-bug, drop = source("engine/engine_loader.cc", "engine_loader_test")
+bug, drop = source("engine/load/engine_loader.cc", "engine_loader_test")
 bug("BrokenTemplateEnds", "a chat template that cannot be read refuses the model", "if (!config.chat_template.empty()) {\n    return",
     "if (BUG || !config.chat_template.empty()) {\n    return")
 bug("TemplateIsNotRead", "--chat_template names a file in vain", "if (!config.chat_template.empty()) {\n    RETURN_IF_ERROR",
@@ -463,7 +463,7 @@ bug("AnyLog", "a log of another identity is read", "if (identity != identity_) {
 bug, drop = source("engine/disk/block_key.cc", "disk_engine_test:DiskEngineTest.*")
 drop("KeyWithoutRoot", "tenants share blocks on disk", "sum.AddSized(root_key);")
 drop("KeyWithoutTokens", "a block is found by its parent alone", "sum.Add(std::as_bytes(tokens));")
-bug, drop = source("engine/kept_on_disk.cc", "disk_engine_test:DiskEngineTest.*")
+bug, drop = source("engine/load/kept_on_disk.cc", "disk_engine_test:DiskEngineTest.*")
 for name, text in (("Model", "server.model_digest"), ("Numerics", "server.answer_numerics"), ("Backend", "server.backend"),
                    ("IsaPath", "server.isa_path"), ("Version", "server.version")):
     bug(f"KeyWithout{name}", f"blocks are read whatever the {text} that made them", f'{text}, ";"', f'BUG ? std::string() : {text}, ";"')
@@ -503,12 +503,12 @@ bug("OneFetchTooMany", "one more fetch is started than may be", ">= kMostFetches
     "disk_engine_test:DiskFetchesTest.*")
 bug("ActiveFetchFree", "the fetch that is read does not count", ("if (waiting_.size() +", "(active_ ? 1 : 0)"), "(!BUG && active_ ? 1 : 0)",
     "disk_engine_test:DiskFetchesTest.*")
-bug, drop = source("engine/disk_fetches.cc", "disk_engine_test:DiskEngineTest.*")
+bug, drop = source("engine/disk/disk_fetches.cc", "disk_engine_test:DiskEngineTest.*")
 bug("FetchLost", "nobody is told that a fetch has ended", "if (event.is_last || !fetch->is_wanted) End(event.fetch, now);",
     "if (!BUG && (event.is_last || !fetch->is_wanted)) End(event.fetch, now);")
 bug("HangHoldsRequests", "requests wait for a disk that hangs", "const bool is_usable = tier_.IsUsable()",
     "const bool is_usable = BUG || tier_.IsUsable()", "disk_engine_test:*DiskThreads*")
-bug, drop = source("engine/disk_fetches.cc", "disk_engine_test:DiskFetchesTest.*")
+bug, drop = source("engine/disk/disk_fetches.cc", "disk_engine_test:DiskFetchesTest.*")
 bug("WaitsToTheEnd", "a request that waits for a disk that is found slow waits on", "const bool is_worth = waiting.what.is_trial ||",
     "const bool is_worth = BUG || waiting.what.is_trial ||")
 bug("TrialReadsAll", "a slow disk is tried with a whole prompt", "wait.end = std::min(wait.end, wait.shared_end + ReadPace::kTrialBlocks);",
@@ -544,7 +544,7 @@ bug("TrialsTogether", "every request tries the disk while one does", "wanted.num
 bug("OldMeanStays", "a trial weighs as little as any read", "num_reads_ >= kLeastReads) num_reads_ = 0;", "!BUG && num_reads_ >= kLeastReads) num_reads_ = 0;")
 bug("OneReadTells", "one slow read makes the disk a slow one", "if (num_reads_ >= kLeastReads) block_time_ = mean_;", "if (BUG || num_reads_ >= kLeastReads) block_time_ = mean_;")
 bug("QueueLeftOut", "what is read before does not count", "TimeOf(wanted.num_before + wanted.num_blocks)", "TimeOf((BUG ? 0 : wanted.num_before) + wanted.num_blocks)")
-bug, drop = source("engine/step_loop_intake.cc", "disk_engine_test:DiskLimitsTest.*")
+bug, drop = source("engine/step/step_loop_intake.cc", "disk_engine_test:DiskLimitsTest.*")
 bug("DeadlineWithoutDisk", "a deadline that the disk can meet is refused", "if (gain.num_tokens == 0) return computed;", "if (BUG || gain.num_tokens == 0) return computed;")
 bug("DiskTakesNoTime", "a deadline that the disk misses is accepted", "std::max(gain.time +", "std::max((BUG ? absl::ZeroDuration() : gain.time) +")
 bug("PrefixWithoutDisk", "a deadline behind a prefix on disk is refused", "if (request.prefix != nullptr) return fetches_->GainOfPrefix(request);",
@@ -576,7 +576,7 @@ bug("q26", "a user of a prefix reads it in an error", "if (is_owner) {",
 bug("q27", "a prefix of messages has tokens of the next message",
     "ids.erase(std::mismatch(ids.begin(), ids.begin() + length, other.begin()).first, ids.end());",
     "if (!BUG) ids.erase(std::mismatch(ids.begin(), ids.begin() + length, other.begin()).first, ids.end());")
-bug, drop = source("engine/step_loop.cc", "prefix_test:PrefixEngineTest.*")
+bug, drop = source("engine/step/step_loop.cc", "prefix_test:PrefixEngineTest.*")
 bug("q29", "the end of a prefix ends those who use it", "scheduler_.Unpin(unpin.pin);",
     "if (BUG) CancelAll();\n  scheduler_.Unpin(unpin.pin);")
 
@@ -742,10 +742,10 @@ bug, drop = source("engine/admission/tenant_meters.cc", "admission_test")
 drop("t04", "an estimate is never corrected", "meter.tokens.GiveBack(static_cast<double>(estimate - num_tokens));")
 bug("t05", "tenants that are kept for ever are forgotten", "is_idle = !it->second.is_lasting", "is_idle = (BUG || !it->second.is_lasting)")
 bug("t06", "a tenant with a request is forgotten", "&& it->second.num_requests == 0;", "&& (BUG || it->second.num_requests == 0);")
-bug, drop = source("engine/live_requests.cc", "engine_test")
+bug, drop = source("engine/step/live_requests.cc", "engine_test")
 bug("t07", "tokens of the cache count against the rate", "prompt_tokens - summary.usage.cached_tokens +", "prompt_tokens - (BUG ? 0 : summary.usage.cached_tokens) +")
 bug("t08", "a request that never ran owes its prompt", "has_run ? summary.usage", "BUG || has_run ? summary.usage")
-bug, drop = source("engine/step_loop_intake.cc", "pacing_test")
+bug, drop = source("engine/step/step_loop_intake.cc", "pacing_test")
 bug("t11", "a deadline is refused by twice the estimate", "kCertain * least(before) - left", "(BUG ? 20 : kCertain) * least(before) - left")
 bug("t12", "prompts that come first do not count", "scheduler_.NumPromptTokensLeft();", "BUG ? 0 : scheduler_.NumPromptTokensLeft();")
 bug, drop = source("engine/scheduler/prefill_pacer.cc", "scheduler_test:PrefillPacerTest.*")
@@ -833,7 +833,7 @@ bug("b03", "a copy in a window reads the block of group 0's number", "blocks_.Bl
 bug("b04", "context_lens count what was shifted away", "static_cast<int32_t>(entry.first_position + entry.num_tokens)",
     "static_cast<int32_t>((BUG ? entry.first_index : entry.first_position) + entry.num_tokens)")
 
-bug, drop = source("engine/step_loop.cc", "engine_test")
+bug, drop = source("engine/step/step_loop.cc", "engine_test")
 drop("l31", "an answer that is too large is computed on", ("void StepLoop::Emit(", "live->request->cancelled.store(true, std::memory_order_release);"))
 drop("l04", "output states are kept for ever", "output_.Remove(sequence.id + k);")
 drop("l05", "scores are kept for ever, and found by a later request", "scores_.Remove(*ended.request);", "score_test")
@@ -974,20 +974,20 @@ bug("z11", "every draft's row draws at the place of the first", " + num_drafts))
 bug("z12", "penalties do not count the drafts before a row", "first(sequence.tokens.size() + num_drafts)",
     "first(sequence.tokens.size() + (BUG ? 0 : num_drafts))")
 
-bug, drop = source("engine/step_loop_output.cc", "cuda_engine_test")
+bug, drop = source("engine/step/step_loop_output.cc", "cuda_engine_test")
 bug("g07", "what a request drew after its end is shown", "if (sequence.finish_reason != FinishReason::kNone) {",
     "if (!BUG && sequence.finish_reason != FinishReason::kNone) {")
-bug, drop = source("engine/step_loop_output.cc", "prefix_test:PrefixEngineTest.*")
+bug, drop = source("engine/step/step_loop_output.cc", "prefix_test:PrefixEngineTest.*")
 bug("q28", "K and V that are no numbers are pinned", "const absl::Status status = result_.rows[row].status();",
     "const absl::Status status = BUG ? absl::OkStatus() : result_.rows[row].status();")
-bug, drop = source("engine/step_loop_output.cc", "engine_test")
+bug, drop = source("engine/step/step_loop_output.cc", "engine_test")
 bug("l06", "prompt log-probabilities come again after a preemption", "if (work.index <= live.prompt_logprobs_sent)",
     "if (!BUG && work.index <= live.prompt_logprobs_sent)", "equality_test")
 bug("l09", "the TTFT that is exported leaves the queue out", "ToDoubleSeconds(now - live.request->arrival)",
     "ToDoubleSeconds(now - (BUG ? live.first_scheduled : live.request->arrival))")
 drop("l19", "a row that cannot be drawn is our error", ("if (!drawn.ok()) {", "live.status ="))
 
-bug, drop = source("engine/step_loop_output.cc", "drafts_test")
+bug, drop = source("engine/step/step_loop_output.cc", "drafts_test")
 bug("z13", "tokens after a wrong draft are shown", "!IsConfirmed(work, sampled_.tokens.back())",
     "!BUG && !IsConfirmed(work, sampled_.tokens.back())")
 bug("z14", "lengths do not count the drafts before a token", "sequence.num_generated() + work.index + 1",
@@ -995,7 +995,7 @@ bug("z14", "lengths do not count the drafts before a token", "sequence.num_gener
 bug("z15", "a sequence goes on after a draft that ended it", "drawn.finish_reason == FinishReason::kNone &&",
     "(BUG || drawn.finish_reason == FinishReason::kNone) &&")
 
-bug, drop = source("engine/live_requests.cc", "engine_test")
+bug, drop = source("engine/step/live_requests.cc", "engine_test")
 bug("l03", "of n samples one is counted", "completion_tokens += num_tokens;",
     "completion_tokens += BUG && now == live.last_token ? 0 : num_tokens;", "equality_test")
 bug("l30", "an answer in one message has a byte less", "if (live.answer_bytes > most) {", "if (live.answer_bytes > most - (BUG ? 1 : 0)) {")
@@ -1213,7 +1213,7 @@ bug("BeamsForkWithoutPlaces", "a search starts with places in windows for one be
 bug, drop = source("engine/frontend/frontend.cc", "beam_test:*Windows*")
 bug("MoreBeamsThanPlaces", "one beam more than the windows have room for is admitted", "width > limits_.most_together",
     "width > limits_.most_together + (BUG ? 1 : 0)")
-bug, drop = source("engine/engine_configs.cc", "beam_test:*Windows*")
+bug, drop = source("engine/load/engine_configs.cc", "beam_test:*Windows*")
 bug("PinsCrowdBeams", "beams count on places that may be pinned", "group.num_blocks - group.MostPinned(max_pinned_share)",
     "group.num_blocks - (BUG ? 0 : group.MostPinned(max_pinned_share))")
 
@@ -1537,7 +1537,7 @@ bug("WalkOfGoneBlocks", "a walk goes on in blocks that are gone", "if (!IsThere(
     "if (!BUG && !IsThere(branch.block, branch.generation)) return;")
 bug("PrefixTreesApart", "what follows a prefix is not shown under it", "branch.parent = node->second;",
     "branch.parent = BUG ? -1 : node->second;")
-bug, drop = source("engine/step_loop.cc", "prefix_test:CachePictureTest.*")
+bug, drop = source("engine/step/step_loop.cc", "prefix_test:CachePictureTest.*")
 bug("PictureEachTime", "each question makes a new picture", "if (map_ != nullptr && now - map_time_ < kMapAge)",
     "if (!BUG && map_ != nullptr && now - map_time_ < kMapAge)")
 bug, drop = source("server/grpc/cache_map_conversion.cc", "server_test:CacheMapConversionTest.*")
@@ -1551,7 +1551,7 @@ bug("CacheForAnyCaller", "any caller sees the cache's data", "handlers_.is_opera
 
 # --- A device that is lost.
 
-bug, drop = source("engine/step_loop.cc", "device_loss_test")
+bug, drop = source("engine/step/step_loop.cc", "device_loss_test")
 drop("LossEndsOneStep", "a lost device ends only what it computed", ("LogLastSteps();", "CancelAll();"))
 bug("LossIsACancel", "requests that a lost device ends look as if their clients had cancelled them", "return device_is_lost ?",
     "return !BUG && device_is_lost ?")

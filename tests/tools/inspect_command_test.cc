@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "engine/engine_loader.h"
+#include "engine/load/engine_loader.h"
 #include "tests/files/gguf_writer.h"
 #include "tests/testing/temp_directory.h"
 #include "tests/testing/test_data.h"

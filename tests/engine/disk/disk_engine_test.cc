@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 
 #include "engine/disk/segment_file.h"
-#include "engine/kept_on_disk.h"
+#include "engine/load/kept_on_disk.h"
 #include "engine/sharing/prefix_log.h"
 #include "tests/engine/disk/faulty_disk.h"
 #include "tests/testing/engine_harness.h"

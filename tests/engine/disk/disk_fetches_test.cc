@@ -1,7 +1,7 @@
 // Tests which requests wait for the disk. A test does the work of the disk's thread itself, one
 // block at a time, and each read takes as long as it says.
 
-#include "engine/disk_fetches.h"
+#include "engine/disk/disk_fetches.h"
 
 #include <memory>
 #include <numeric>

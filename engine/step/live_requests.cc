@@ -1,4 +1,4 @@
-#include "engine/live_requests.h"
+#include "engine/step/live_requests.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "engine/step_loop.h"
+#include "engine/step/step_loop.h"
 
 #include <algorithm>
 #include <utility>

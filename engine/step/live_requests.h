@@ -13,11 +13,12 @@
 #include "absl/time/time.h"
 
 #include "engine/admission/step_channel.h"
-#include "engine/engine_metrics.h"
 #include "engine/output/beam_search.h"
 #include "engine/request/request.h"
 #include "engine/request/sequence.h"
 #include "engine/request/token_delta.h"
+#include "engine/step/engine_metrics.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace quire::engine {
 

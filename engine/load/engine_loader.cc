@@ -1,4 +1,4 @@
-#include "engine/engine_loader.h"
+#include "engine/load/engine_loader.h"
 
 #include <algorithm>
 #include <limits>
@@ -14,10 +14,10 @@
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "engine/engine_choices.h"
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/kv/kv_budget.h"
 #include "engine/kv/prefix_cache.h"
+#include "engine/load/engine_choices.h"
 #include "engine/model/cache_scales.h"
 #include "engine/model/decoder_tensors.h"
 #include "engine/model/model_config_reader.h"

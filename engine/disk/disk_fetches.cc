@@ -1,4 +1,4 @@
-#include "engine/disk_fetches.h"
+#include "engine/disk/disk_fetches.h"
 
 #include <algorithm>
 #include <iterator>

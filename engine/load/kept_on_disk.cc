@@ -1,11 +1,11 @@
-#include "engine/kept_on_disk.h"
+#include "engine/load/kept_on_disk.h"
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
 
 #include "base/status_macros.h"
-#include "engine/engine_configs.h"
+#include "engine/load/engine_configs.h"
 
 namespace quire::engine {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "engine/step_loop.h"
+#include "engine/step/step_loop.h"
 
 namespace quire::engine {
 namespace {

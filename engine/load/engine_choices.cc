@@ -1,4 +1,4 @@
-#include "engine/engine_choices.h"
+#include "engine/load/engine_choices.h"
 
 #include <algorithm>
 #include <initializer_list>

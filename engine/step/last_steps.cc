@@ -1,4 +1,4 @@
-#include "engine/last_steps.h"
+#include "engine/step/last_steps.h"
 
 #include <algorithm>
 #include <iterator>

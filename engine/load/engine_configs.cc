@@ -1,4 +1,4 @@
-#include "engine/engine_configs.h"
+#include "engine/load/engine_configs.h"
 
 #include <algorithm>
 #include <limits>

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 
-#include "engine/engine_info.h"
 #include "engine/model/model.h"
 #include "engine/model/model_config.h"
+#include "engine/request/engine_info.h"
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 

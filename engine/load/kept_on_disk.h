@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 
 #include "engine/disk/disk_tier.h"
-#include "engine/engine_info.h"
-#include "engine/engine_loader.h"
+#include "engine/load/engine_loader.h"
+#include "engine/request/engine_info.h"
 #include "engine/sharing/prefix_log.h"
 
 namespace quire::engine {

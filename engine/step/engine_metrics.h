@@ -9,7 +9,7 @@
 
 #include "base/heartbeat.h"
 #include "base/metrics.h"
-#include "engine/engine_info.h"
+#include "engine/request/engine_info.h"
 
 namespace quire::engine {
 

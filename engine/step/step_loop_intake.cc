@@ -11,7 +11,7 @@
 #include "base/math.h"
 #include "engine/output/replay.h"
 #include "engine/request/retry_after.h"
-#include "engine/step_loop.h"
+#include "engine/step/step_loop.h"
 
 namespace quire::engine {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "engine/admission/cache_ledger.h"
-#include "engine/engine_info.h"
-#include "engine/engine_loader.h"
 #include "engine/frontend/frontend.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/load/engine_loader.h"
+#include "engine/request/engine_info.h"
 #include "engine/sharing/prefix_registry.h"
 
 namespace quire::engine {

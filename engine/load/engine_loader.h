@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 
 #include "base/clock.h"
-#include "engine/engine_info.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/model/model.h"
+#include "engine/request/engine_info.h"
 #include "files/state_directory.h"
 #include "kernels/backend.h"
 #include "text/chat_template.h"

@@ -18,18 +18,18 @@
 
 #include "engine/admission/running_requests.h"
 #include "engine/admission/step_channel.h"
+#include "engine/disk/disk_fetches.h"
 #include "engine/disk/disk_tier.h"
-#include "engine/disk_fetches.h"
-#include "engine/engine_loader.h"
-#include "engine/engine_metrics.h"
 #include "engine/kv/block_manager.h"
-#include "engine/last_steps.h"
-#include "engine/live_requests.h"
+#include "engine/load/engine_loader.h"
 #include "engine/output/continuation_scores.h"
 #include "engine/output/output_processor.h"
 #include "engine/runner/runner.h"
 #include "engine/scheduler/prefill_pacer.h"
 #include "engine/scheduler/scheduler.h"
+#include "engine/step/engine_metrics.h"
+#include "engine/step/last_steps.h"
+#include "engine/step/live_requests.h"
 
 namespace quire::engine {
 
