@@ -26,13 +26,14 @@ struct BackendOptions {
   std::string cuda_attention = "auto";
   // The kernel of the experts of many tokens on CUDA, in the same way.
   std::string cuda_experts = "auto";
-  // true: on CUDA, decodes that share many keys read them once (kernels/cuda/shared_units.h).
+  // true: on CUDA, decodes that share many keys read them once
+  // (kernels/cuda/attention/shared_units.h).
   bool cuda_shared_prefix = false;
   // true: on CUDA, products with weights in e4m3 round the activations to e4m3, too
-  // (kernels/cuda/fp8_product.h). Needs a GPU of compute capability 9.0.
+  // (kernels/cuda/product/fp8_product.h). Needs a GPU of compute capability 9.0.
   bool cuda_fp8_products = false;
   // true: on CUDA, attention with ALiBi skips distant keys that provably weigh nothing
-  // (kernels/cuda/attn_horizon.cuh). Only for models with ALiBi.
+  // (kernels/cuda/attention/attn_horizon.cuh). Only for models with ALiBi.
   bool cuda_alibi_skip = false;
   // true: on CUDA, the bits of a request do not depend on other requests or on chunks of its
   // prompt. On the CPU they never do.

@@ -14,9 +14,9 @@
 #include "bench/gpu/merge.h"
 #include "bench/gpu/stream.h"
 #include "kernels/alibi_slopes.h"
-#include "kernels/cuda/forwarding_device.h"
+#include "kernels/cuda/attention/paged_attention.h"
+#include "kernels/cuda/device/forwarding_device.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/paged_attention.h"
 #include "kernels/quant/float16.h"
 
 namespace quire::bench {

@@ -106,7 +106,8 @@ struct AttentionCase {
   // AttentionPattern::kTileKeys.
   int32_t prefix = 0;
   bool together = false;  // decodes read the prefix together
-  bool skips = false;     // far keys (kernels/cuda/attn_horizon.cuh); only decodes with ALiBi
+  bool skips =
+      false;  // far keys (kernels/cuda/attention/attn_horizon.cuh); only decodes with ALiBi
   // A block of the cache has the keys and values of this many layers, as an engine's has. The case
   // is the attention of the first.
   int32_t layers = 1;

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace quire::bench {
 

@@ -1,5 +1,5 @@
 #include "bench/gpu/bench_device.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/device/cuda_device.h"
 
 namespace quire::bench {
 

@@ -27,39 +27,47 @@ class Kernel:
     tests: tuple    # cuda_*_test that must have run on a GPU before the kernel counts as run there
 
 
-def step_op(name: str) -> Kernel:
-    return Kernel((f"kernels/cuda/{name}.cu", f"kernels/ops/{name}.cc"), ("step_ops",))
+CUDA = "kernels/cuda"
+ATTENTION_ROOM, PRODUCT_ROOM, SAMPLE_ROOM, DEVICE_ROOM = (f"{CUDA}/{room}" for room in ("attention", "product", "sample", "device"))
 
 
-ATTENTION = ("kernels/cuda/paged_attention.cu", "kernels/cuda/attention_plan.cc", "kernels/cuda/shared_units.cc",
-             "kernels/ops/paged_attention.cc")
+def step_op(path: str) -> Kernel:
+    return Kernel((f"{CUDA}/{path}.cu", f"kernels/ops/{pathlib.Path(path).name}.cc"), ("step_ops",))
+
+
+def sources(room: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{room}/{name}" for name in names)
+
+
+ATTENTION = sources(ATTENTION_ROOM, "paged_attention.cu", "attention_plan.cc", "shared_units.cc") + (
+    "kernels/ops/paged_attention.cc",)
 KERNELS = {
-    "primitives": Kernel(("kernels/cuda/primitives.cuh",), ("primitives", "hopper_primitives")),
+    "primitives": Kernel(sources(DEVICE_ROOM, "primitives.cuh"), ("primitives", "hopper_primitives")),
     "paged_attention": Kernel(ATTENTION, ("paged_attention",)),
-    "fp8_attention": Kernel((*ATTENTION, "kernels/cuda/fp8_attention.cu"), ("fp8_attention",)),
-    "prefill_attention": Kernel((*ATTENTION, "kernels/cuda/prefill_attention.cu"), ("prefill_attention",)),
+    "fp8_attention": Kernel(ATTENTION + sources(ATTENTION_ROOM, "fp8_attention.cu"), ("fp8_attention",)),
+    "prefill_attention": Kernel(ATTENTION + sources(ATTENTION_ROOM, "prefill_attention.cu"), ("prefill_attention",)),
     "shared_units": Kernel(ATTENTION, ("shared_keys",)),
-    "skipping_attention": Kernel((*ATTENTION, "kernels/cuda/skipping_attention.cu"), ("far_keys",)),
+    "skipping_attention": Kernel(ATTENTION + sources(ATTENTION_ROOM, "skipping_attention.cu"), ("far_keys",)),
     "attn_merge": Kernel(ATTENTION, ("attn_merge", "paged_attention")),
-    "attention_reference": Kernel(("kernels/cuda/attention_reference.cu", "kernels/ops/paged_attention.cc"),
+    "attention_reference": Kernel(sources(ATTENTION_ROOM, "attention_reference.cu") + ("kernels/ops/paged_attention.cc",),
                                   ("attention_reference",)),
-    **{name: step_op(name) for name in ("argmax", "copy_blocks", "gather_rows", "linear", "norm", "qkv_post",
-                                             "shift_keys", "take_tokens", "update_table")},
-    "embed": Kernel(("kernels/cuda/embed.cu", "kernels/ops/embed.cc"), ("step_ops", "packed_gemm")),
+    **{path.split("/")[-1]: step_op(path) for path in (
+        "gather_rows", "norm", "attention/copy_blocks", "attention/qkv_post", "attention/shift_keys",
+        "attention/update_table", "product/linear", "sample/argmax", "sample/take_tokens")},
+    "embed": Kernel((f"{CUDA}/embed.cu", "kernels/ops/embed.cc"), ("step_ops", "packed_gemm")),
     "plan_decodes": Kernel(ATTENTION, ("plan_decodes",)),
-    "sample": Kernel(("kernels/cuda/sample.cu", "kernels/ops/sample.cc"), ("device_sampler",)),
-    "weight_product": Kernel(("kernels/cuda/weight_product.cu",), ("packed_gemm",)),
-    "fp8_product": Kernel(("kernels/cuda/fp8_product.cu",), ("fp8_product",)),
-    "fixed_rows_gemm": Kernel(("kernels/cuda/fixed_rows_gemm.cc",), ("fixed_rows_gemm",)),
-    "wgmma_grouped_gemm": Kernel(("kernels/cuda/wgmma_grouped_gemm.cu", "kernels/cuda/expert_product.cu"), ("moe",)),
-    "moe": Kernel(("kernels/cuda/moe.cu", "kernels/cuda/expert_product.cu", "kernels/ops/moe.cc"), ("moe",)),
-    "CudaBackend": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in
-                                ("cuda_backend", "cuda_weight_layout", "device_sampler", "fp8_support", "fp8_weight", "pack_weight",
-                                 "weight_upload")),
-                          ("backend", "bad_arguments")),
-    "CudaDevice": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in
-                               ("cublas_gemm", "cuda_device", "cuda_module", "device", "gemm_shape", "tensor_map")),
-                         ("device", "hopper_primitives")),
+    "sample": Kernel(sources(SAMPLE_ROOM, "sample.cu") + ("kernels/ops/sample.cc",), ("device_sampler",)),
+    "weight_product": Kernel(sources(PRODUCT_ROOM, "weight_product.cu"), ("packed_gemm",)),
+    "fp8_product": Kernel(sources(PRODUCT_ROOM, "fp8_product.cu"), ("fp8_product",)),
+    "fixed_rows_gemm": Kernel(sources(PRODUCT_ROOM, "fixed_rows_gemm.cc"), ("fixed_rows_gemm",)),
+    "wgmma_grouped_gemm": Kernel(sources(PRODUCT_ROOM, "wgmma_grouped_gemm.cu", "expert_product.cu"), ("moe",)),
+    "moe": Kernel(sources(PRODUCT_ROOM, "moe.cu", "expert_product.cu") + ("kernels/ops/moe.cc",), ("moe",)),
+    "CudaBackend": Kernel((f"{CUDA}/cuda_backend.cc", f"{SAMPLE_ROOM}/device_sampler.cc") + sources(
+        PRODUCT_ROOM, "cuda_weight_layout.cc", "fp8_support.cc", "fp8_weight.cc", "pack_weight.cc", "weight_upload.cc"),
+        ("backend", "bad_arguments")),
+    "CudaDevice": Kernel((f"{CUDA}/cuda_module.cc",) + sources(
+        DEVICE_ROOM, "cublas_gemm.cc", "cuda_device.cc", "device.cc", "gemm_shape.cc", "tensor_map.cc"),
+        ("device", "hopper_primitives")),
     "tile_product (tests)": Kernel(("tests/kernels/cuda/tile_product.cuh",), ("tile_product",)),
 }
 HEAD = ["kernel", "code", "last seen by a GPU"]

@@ -12,7 +12,7 @@
 #include "nlohmann/json.hpp"
 
 #include "bench/gpu/bench_case.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace quire::bench {
 

@@ -3,8 +3,8 @@
 #include "base/status_macros.h"
 #include "bench/gpu/merge.h"
 #include "bench/gpu/stream.h"
-#include "kernels/cuda/attn_merge.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/attention/attn_merge.cuh"
+#include "kernels/cuda/device/launch.h"
 
 namespace quire::bench {
 

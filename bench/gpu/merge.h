@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 
 #include "bench/gpu/bench_case.h"
-#include "kernels/cuda/attention_plan.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/device/device.h"
 
 namespace quire::bench {
 

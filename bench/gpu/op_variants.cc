@@ -5,10 +5,10 @@
 #include "base/math.h"
 #include "bench/gpu/stream.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/fp8_weight.h"
-#include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/packed_weight.h"
+#include "kernels/cuda/product/fp8_weight.h"
+#include "kernels/cuda/product/moe.h"
+#include "kernels/cuda/product/packed_weight.h"
 
 namespace quire::bench {
 

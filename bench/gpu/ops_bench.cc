@@ -10,10 +10,10 @@
 #include "base/math.h"
 #include "base/status_macros.h"
 #include "bench/gpu/op_variants.h"
+#include "kernels/cuda/attention/paged_attention.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/forwarding_device.h"
+#include "kernels/cuda/device/forwarding_device.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/paged_attention.h"
 #include "kernels/lone_update.h"
 
 namespace quire::bench {

@@ -9,7 +9,7 @@
 
 #include "bench/gpu/bench_case.h"
 #include "bench/gpu/measure.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace quire::bench {
 

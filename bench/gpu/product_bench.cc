@@ -11,13 +11,13 @@
 #include "base/strings.h"
 #include "bench/gpu/op_variants.h"
 #include "bench/gpu/ops_bench.h"
-#include "kernels/cuda/fixed_rows_gemm.h"
-#include "kernels/cuda/fp8_weight.h"
-#include "kernels/cuda/matrix_instruction.h"
-#include "kernels/cuda/moe.h"
+#include "kernels/cuda/device/matrix_instruction.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/packed_choice.h"
-#include "kernels/cuda/wgmma_grouped_gemm.h"
+#include "kernels/cuda/product/fixed_rows_gemm.h"
+#include "kernels/cuda/product/fp8_weight.h"
+#include "kernels/cuda/product/moe.h"
+#include "kernels/cuda/product/packed_choice.h"
+#include "kernels/cuda/product/wgmma_grouped_gemm.h"
 
 namespace quire::bench {
 

@@ -2,7 +2,7 @@
 
 #include "bench/gpu/stream.cuh"
 #include "bench/gpu/stream.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/device/launch.h"
 
 namespace quire::bench {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/primitives.cuh"
+#include "kernels/cuda/device/primitives.cuh"
 
 namespace quire::bench {
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "kernels/dtype.h"
 
 namespace quire::bench {

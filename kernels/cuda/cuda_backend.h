@@ -24,8 +24,8 @@
 
 #include "kernels/backend.h"
 #include "kernels/backend_registry.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/matrix_instruction.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/matrix_instruction.h"
 
 namespace quire::kernels::cuda {
 

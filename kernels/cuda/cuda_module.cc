@@ -7,7 +7,7 @@
 #include "kernels/backend_module.h"
 #include "kernels/build_id.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/device/cuda_device.h"
 
 namespace quire::kernels::cuda {
 namespace {

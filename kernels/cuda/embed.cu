@@ -1,10 +1,10 @@
 #include "base/status_macros.h"
-#include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/row_launch.h"
 #include "kernels/cuda/embed.cuh"
-#include "kernels/cuda/fp8_weight.h"
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/row_launch.h"
+#include "kernels/cuda/product/cuda_weight.h"
+#include "kernels/cuda/product/fp8_weight.h"
 
 namespace quire::kernels::cuda {
 

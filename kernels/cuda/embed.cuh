@@ -2,8 +2,8 @@
 
 #include <limits>
 
-#include "kernels/cuda/packed_dequantize.cuh"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/device/rows.cuh"
+#include "kernels/cuda/product/packed_dequantize.cuh"
 
 namespace quire::kernels::cuda {
 

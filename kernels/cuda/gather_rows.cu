@@ -1,8 +1,8 @@
 #include "base/status_macros.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/row_launch.h"
 #include "kernels/cuda/gather_rows.cuh"
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/row_launch.h"
 
 namespace quire::kernels::cuda {
 

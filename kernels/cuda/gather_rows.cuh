@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/device/rows.cuh"
 
 namespace quire::kernels::cuda {
 

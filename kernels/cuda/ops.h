@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/fixed_rows_gemm.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/product/fixed_rows_gemm.h"
 #include "kernels/ops/argmax.h"
 #include "kernels/ops/copy_blocks.h"
 #include "kernels/ops/embed.h"

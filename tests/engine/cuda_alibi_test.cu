@@ -13,10 +13,10 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/attn_params.h"
+#include "kernels/cuda/attention/attn_params.h"
+#include "kernels/cuda/attention/qkv_post.cuh"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulator/emulated_device.h"
-#include "kernels/cuda/qkv_post.cuh"
 #include "kernels/quant/float16.h"
 #include "tests/testing/engine_harness.h"
 

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/fixed_rows_gemm.h"
+#include "kernels/cuda/product/fixed_rows_gemm.h"
 #include "tests/kernels/cuda/recording_device.h"
 #include "tests/testing/engine_harness.h"
 #include "tests/testing/fake_clock.h"

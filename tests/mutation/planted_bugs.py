@@ -30,7 +30,7 @@ def source(path: str, test: str):
 
 # --- Waits that the host leaves out.
 
-bug, drop = source("kernels/cuda/weight_upload.cc", "cuda_backend_test:*Weight*")
+bug, drop = source("kernels/cuda/product/weight_upload.cc", "cuda_backend_test:*Weight*")
 drop("g01", "a weight's next rows overwrite those that are not copied yet",
      "if (piece.is_in_flight) RETURN_IF_ERROR(device_.Wait(*piece.copied));", kind=ASYNCHRONY)
 
@@ -58,7 +58,7 @@ drop("g58", "the shift of keys is first launched for users", "moving.shifts = {{
 bug("g03", "a result is written over one that is not read yet", "*slots_[num_submitted_ % 2]", "*slots_[BUG ? 0 : num_submitted_ % 2]",
     kind=ASYNCHRONY)
 
-bug, drop = source("kernels/cuda/device_sampler.cc", "cuda_device_sampler_test")
+bug, drop = source("kernels/cuda/sample/device_sampler.cc", "cuda_device_sampler_test")
 bug("g04", "rows that changed are not uploaded", "of_rows.begin(), of_rows.end());",
     "of_rows.begin(), BUG && num_enqueued_ > 0 ? of_rows.begin() : of_rows.end());")
 bug("g51", "a token that leaves the window of penalties stays counted", "CountTokens(row, slot.begin, begin, -1, slot);",
@@ -72,7 +72,7 @@ bug("g54", "the data of a sequence is sent in each step", "if (!Continue(row, sl
     "cuda_engine_test:*UploadsLittle*")
 bug("g10", "the window of penalties forgets the token that the host does not know", "std::min(size, last_n - num_unknown)",
     "std::min(size, last_n - (BUG ? 0 : num_unknown))")
-bug, drop = source("kernels/cuda/device_sampler.h", "cuda_backend_test")
+bug, drop = source("kernels/cuda/sample/device_sampler.h", "cuda_backend_test")
 bug("g11", "a call's results are overwritten by the next one's", "calls_[static_cast<size_t>(num_enqueued_ % 2)]",
     "calls_[static_cast<size_t>(BUG ? 0 : num_enqueued_ % 2)]", kind=ASYNCHRONY)
 
@@ -91,10 +91,10 @@ bug("g09", "a recording is replayed for more sequences",
 bug("g15", "a plan's memory grows in a step", ".most_seqs = max_seqs_", ".most_seqs = BUG ? 0 : max_seqs_",
     "cuda_engine_test:*WarmUp*")
 
-bug, drop = source("kernels/cuda/fixed_rows_gemm.cc", "cuda_fixed_rows_gemm_test")
+bug, drop = source("kernels/cuda/product/fixed_rows_gemm.cc", "cuda_fixed_rows_gemm_test")
 bug("g19", "a product of few rows has a shape of its own", "args.m = kFixedRows;", "args.m = BUG ? args.m : kFixedRows;")
-bug("g20", "rows that are not aligned have a shape of their own", "|| AlignmentOf(args.a) < kAlignment",
-    "|| (!BUG && AlignmentOf(args.a) < kAlignment)")
+bug("g20", "rows that are not aligned have a shape of their own", "|| AlignmentOf(args.a) < kScratchAlignment",
+    "|| (!BUG && AlignmentOf(args.a) < kScratchAlignment)")
 bug("g21", "the columns between rows are overwritten", "args.accumulate || args.n < args.ldd",
     "args.accumulate || (!BUG && args.n < args.ldd)")
 bug("g22", "the product is not copied back", "return device.CopyOnDevice(out, padded, bytes);",
@@ -120,7 +120,7 @@ bug("g71", "a product in e4m3 that the device refuses ends the start", "if (absl
 bug("g28", "matrices with 16-bit activations counted among those in e4m3", "++(layout.scales[i] != GemmScales::kNone ?",
     "++(BUG || layout.scales[i] != GemmScales::kNone ?")
 
-bug, drop = source("kernels/cuda/fp8_support.cc", "cuda_fp8_product_test:*Refuses*")
+bug, drop = source("kernels/cuda/product/fp8_support.cc", "cuda_fp8_product_test:*Refuses*")
 bug("g72", "products of many tokens in e4m3 are first met in a step", "args.m <= most_tokens", "args.m <= (BUG ? unit : most_tokens)")
 bug("g73", "products added to a residual in e4m3 are first met in a step", "accumulate : {false, true}",
     "accumulate : {false, !BUG}")
@@ -1593,7 +1593,7 @@ drop("GrowsUnderUse", "scratch memory is freed while ops use it", "RETURN_IF_ERR
 bug("GrowsLater", "scratch memory grows in steps too", ("status = enqueue();", "rehearses_ = false;"),
     "rehearses_ = BUG;")
 bug("GrowsUnbounded", "scratch memory has any size", "bytes = std::min(bytes, most_scratch_bytes_);", "if (!BUG) bytes = std::min(bytes, most_scratch_bytes_);")
-bug, drop = source("kernels/cuda/linear.cu", "cuda_rehearsal_test")
+bug, drop = source("kernels/cuda/product/linear.cu", "cuda_rehearsal_test")
 bug("SumsOfTokens", "a fixed number of rows is not made whole", "gemm_rows == GemmRows::kFixed ? kFixedRows : int64_t{1}",
     "gemm_rows == GemmRows::kFixed && !BUG ? kFixedRows : int64_t{1}")
 bug, drop = source("engine/model/decoder.cc", "cuda_decoder_test:*Rehears*")
@@ -1603,10 +1603,10 @@ bug("FewRehearsed", "a rehearsal has fewer tokens than the largest step", "Enque
 
 # --- What the CUDA backend alone leaves out, which the CPU's answers show.
 
-bug, drop = source("kernels/cuda/device_sampler.cc", "cuda_engine_test:CudaAnswersTest.*InFloat32*")
+bug, drop = source("kernels/cuda/sample/device_sampler.cc", "cuda_engine_test:CudaAnswersTest.*InFloat32*")
 bug("BiasesUnread", "the device draws without the biases of a request", "packed.num_biases = static_cast<int32_t>(row.biases.size());",
     "packed.num_biases = BUG ? 0 : static_cast<int32_t>(row.biases.size());")
-bug, drop = source("kernels/cuda/paged_attention.cu", "cuda_engine_test:CudaAnswersTest.*Alibi*")
+bug, drop = source("kernels/cuda/attention/paged_attention.cu", "cuda_engine_test:CudaAnswersTest.*Alibi*")
 bug("SlopesUnread", "attention on tensor cores leaves ALiBi out", ".slopes = args.alibi_slopes.data<float>(),",
     ".slopes = BUG ? nullptr : args.alibi_slopes.data<float>(),")
 

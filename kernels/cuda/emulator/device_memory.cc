@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_format.h"
 
-#include "kernels/cuda/clear_padding.h"
+#include "kernels/cuda/device/clear_padding.h"
 #include "kernels/cuda/emulator/sanitizers.h"
 
 namespace quire::kernels::cuda::emulator {

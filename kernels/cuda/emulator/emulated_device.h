@@ -10,7 +10,7 @@
 #include <memory>
 #include <string_view>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "kernels/cuda/emulator/access_counter.h"
 #include "kernels/cuda/emulator/thread_block.h"
 #include "kernels/cuda/emulator/work_queue.h"

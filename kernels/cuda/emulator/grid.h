@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "kernels/cuda/emulator/thread_block.h"
 
 namespace quire::kernels::cuda::emulator {

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/gemm_shape.h"
+#include "kernels/cuda/device/gemm_shape.h"
 #include "kernels/quant/float16.h"
 #include "kernels/quant/float8.h"
 #include "kernels/row_bucket.h"

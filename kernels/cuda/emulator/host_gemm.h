@@ -2,7 +2,7 @@
 
 // The matrix product of the emulated device. It takes the place of cuBLASLt.
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace quire::kernels::cuda::emulator {
 

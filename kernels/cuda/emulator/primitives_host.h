@@ -8,10 +8,10 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/cuda/element_types.h"
+#include "kernels/cuda/device/element_types.h"
+#include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/emulator/cuda_keywords.h"
 #include "kernels/cuda/emulator/runtime.h"
-#include "kernels/cuda/tensor_map.h"
 #include "kernels/quant/float16.h"
 #include "kernels/quant/float8.h"
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <type_traits>
 
+#include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/emulator/where.h"
-#include "kernels/cuda/tensor_map.h"
 
 namespace quire::kernels::cuda::emulator {
 

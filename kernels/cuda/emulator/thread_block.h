@@ -18,7 +18,8 @@
 
 #include "absl/status/status.h"
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/launch_config.h"
 #include "kernels/cuda/emulator/access_counter.h"
 #include "kernels/cuda/emulator/async_copy.h"
 #include "kernels/cuda/emulator/fiber.h"
@@ -27,7 +28,6 @@
 #include "kernels/cuda/emulator/sanitizers.h"
 #include "kernels/cuda/emulator/shared_memory.h"
 #include "kernels/cuda/emulator/warpgroup.h"
-#include "kernels/cuda/launch_config.h"
 
 namespace quire::kernels::cuda::emulator {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <memory>
 
-#include "kernels/cuda/clear_padding.h"
+#include "kernels/cuda/device/clear_padding.h"
 #include "kernels/cuda/emulator/mbarrier.h"
 #include "kernels/cuda/emulator/runtime.h"
 #include "kernels/cuda/emulator/sanitizers.h"

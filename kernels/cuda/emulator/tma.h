@@ -2,7 +2,7 @@
 
 // The tensor map of the emulated device. LoadTensor (runtime.h) reads it.
 
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/device/tensor_map.h"
 
 namespace quire::kernels::cuda::emulator {
 

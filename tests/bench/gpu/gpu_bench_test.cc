@@ -21,7 +21,7 @@
 #include "bench/gpu/bench_device.h"
 #include "bench/gpu/stream.h"
 #include "bench/gpu/suites.h"
-#include "kernels/cuda/forwarding_device.h"
+#include "kernels/cuda/device/forwarding_device.h"
 #include "kernels/quant/float16.h"
 
 namespace quire::bench {

@@ -10,7 +10,7 @@
 #include "engine/model/model_registry.h"
 #include "files/model_files.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/forwarding_device.h"
+#include "kernels/cuda/device/forwarding_device.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/kernels/cuda/device_testing.h"
 

@@ -19,7 +19,7 @@
 
 #include "kernels/backend_registry.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/forwarding_device.h"
+#include "kernels/cuda/device/forwarding_device.h"
 #include "tests/engine/model/golden_models.h"
 #include "tests/engine/model/scaled_cache_model.h"
 #include "tests/kernels/cuda/device_testing.h"

@@ -9,11 +9,11 @@
 
 #include "gtest/gtest.h"
 
+#include "kernels/cuda/attention/paged_attention.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/primitives.cuh"
 #include "kernels/cuda/emulator/emulated_device.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/paged_attention.h"
-#include "kernels/cuda/primitives.cuh"
 #include "tests/kernels/cuda/attention_testing.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/kernel_testing.h"

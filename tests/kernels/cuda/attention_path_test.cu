@@ -12,10 +12,10 @@
 #include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/clear_padding.h"
+#include "kernels/cuda/attention/prefill_params.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device/clear_padding.h"
 #include "kernels/cuda/emulator/emulated_device.h"
-#include "kernels/cuda/prefill_params.h"
 #include "tests/kernels/cuda/attention_testing.h"
 #include "tests/kernels/cuda/recording_device.h"
 

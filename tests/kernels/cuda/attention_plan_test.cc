@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention/attention_plan.h"
 
 #include <algorithm>
 #include <cstddef>

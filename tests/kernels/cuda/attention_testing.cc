@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/alibi_slopes.h"
-#include "kernels/cuda/attention_items.h"
+#include "kernels/cuda/attention/attention_items.h"
 #include "kernels/quant/float16.h"
 #include "tests/kernels/kernel_testing.h"
 #include "tests/testing/seen_keys.h"

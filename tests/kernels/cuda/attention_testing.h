@@ -8,7 +8,7 @@
 #include <ostream>
 #include <vector>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "kernels/dtype.h"
 #include "kernels/ops/paged_attention.h"
 #include "tests/kernels/cuda/device_floats.h"

@@ -5,8 +5,8 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/attn_merge.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/attention/attn_merge.cuh"
+#include "kernels/cuda/device/launch.h"
 #include "kernels/quant/float16.h"
 #include "tests/kernels/cuda/device_testing.h"
 

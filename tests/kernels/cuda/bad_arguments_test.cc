@@ -12,12 +12,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_weight.h"
-#include "kernels/cuda/device_sampler.h"
-#include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/product/cuda_weight.h"
+#include "kernels/cuda/product/moe.h"
+#include "kernels/cuda/sample/device_sampler.h"
 #include "tests/kernels/cuda/counting_device.h"
 #include "tests/kernels/cuda/device_testing.h"
 

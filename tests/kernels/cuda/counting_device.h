@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/cuda/forwarding_device.h"
+#include "kernels/cuda/device/forwarding_device.h"
 
 namespace quire::testing {
 

@@ -10,8 +10,8 @@
 
 #include "base/math.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/packed_weight.h"
-#include "kernels/cuda/weight_upload.h"
+#include "kernels/cuda/product/packed_weight.h"
+#include "kernels/cuda/product/weight_upload.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/kernel_testing.h"

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "kernels/dtype.h"
 #include "kernels/quant/float16.h"
 #include "kernels/quant/float8.h"

@@ -13,8 +13,8 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/device_sampler.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/sample/device_sampler.h"
 #include "kernels/sampling/sampler.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/sampling/random_logits.h"

@@ -11,9 +11,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/primitives.cuh"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/primitives.cuh"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/kernel_testing.h"

@@ -1,7 +1,7 @@
 #include "gtest/gtest.h"
 
 #include "base/check.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/device/cuda_device.h"
 #include "tests/kernels/cuda/device_testing.h"
 
 namespace quire::testing {

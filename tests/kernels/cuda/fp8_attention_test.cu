@@ -14,7 +14,7 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/forwarding_device.h"
+#include "kernels/cuda/device/forwarding_device.h"
 #include "kernels/quant/float8.h"
 #include "tests/kernels/cuda/attention_testing.h"
 #include "tests/kernels/cuda/paged_attention_testing.h"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/gemm_shape.h"
+#include "kernels/cuda/device/gemm_shape.h"
 
 #include <set>
 

@@ -7,8 +7,8 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/primitives.cuh"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/primitives.cuh"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/cuda/small_integers.h"
 

@@ -9,14 +9,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/cuda_weight.h"
-#include "kernels/cuda/grouped_gemm.cuh"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/matrix_instruction.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/matrix_instruction.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/packed_grouped_gemm.cuh"
-#include "kernels/cuda/packed_weight.h"
-#include "kernels/cuda/wgmma_grouped_gemm.h"
+#include "kernels/cuda/product/cuda_weight.h"
+#include "kernels/cuda/product/grouped_gemm.cuh"
+#include "kernels/cuda/product/packed_grouped_gemm.cuh"
+#include "kernels/cuda/product/packed_weight.h"
+#include "kernels/cuda/product/wgmma_grouped_gemm.h"
 #include "tests/kernels/cuda/device_testing.h"
 
 namespace quire::kernels::cuda {

@@ -14,9 +14,9 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_weight.h"
-#include "kernels/cuda/fixed_rows_gemm.h"
-#include "kernels/cuda/forwarding_device.h"
+#include "kernels/cuda/device/forwarding_device.h"
+#include "kernels/cuda/product/cuda_weight.h"
+#include "kernels/cuda/product/fixed_rows_gemm.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/moe_testing.h"

@@ -36,70 +36,71 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
 from mutant_builds import Mutants  # noqa: E402
 ATTENTION_UNIT = ATTENTION_HOST
-FP8_UNIT = f"{CUDA}/fp8_attention.cu"
-SKIPPING_UNIT = f"{CUDA}/skipping_attention.cu"
-PREFILL_UNIT = f"{CUDA}/prefill_attention.cu"
-WGMMA_UNIT = f"{CUDA}/wgmma_grouped_gemm.cu"
+ATTENTION, PRODUCT, SAMPLE, DEVICE = (f"{CUDA}/{room}" for room in ("attention", "product", "sample", "device"))
+FP8_UNIT = f"{ATTENTION}/fp8_attention.cu"
+SKIPPING_UNIT = f"{ATTENTION}/skipping_attention.cu"
+PREFILL_UNIT = f"{ATTENTION}/prefill_attention.cu"
+WGMMA_UNIT = f"{PRODUCT}/wgmma_grouped_gemm.cu"
 SCALE_UNIT = f"{HERE}/attention_scale_test.cu"
 # Maps a kernel source to pairs: the source to compile anew, and the test that should see the kernel's bugs.
 KERNELS = {
     f"{HERE}/tile_product.cuh": [(f"{HERE}/tile_product_test.cu", "cuda_tile_product_test")],
-    **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test")]
+    **{f"{ATTENTION}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test")]
        for part in ("paged_attention", "attn_products", "attn_softmax")},
-    f"{CUDA}/attn_wide.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"), (FP8_UNIT, "cuda_fp8_attention_test"),
-                              (SCALE_UNIT, "cuda_attention_scale_test")],
-    f"{CUDA}/attn_rows.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
-                              (ATTENTION_UNIT, "cuda_shared_keys_test"),
-                              (SCALE_UNIT, "cuda_attention_scale_test")],
-    **{f"{CUDA}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
-                              (ATTENTION_UNIT, "cuda_access_counter_test")]
+    f"{ATTENTION}/attn_wide.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"), (FP8_UNIT, "cuda_fp8_attention_test"),
+                                   (SCALE_UNIT, "cuda_attention_scale_test")],
+    f"{ATTENTION}/attn_rows.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
+                                   (ATTENTION_UNIT, "cuda_shared_keys_test"),
+                                   (SCALE_UNIT, "cuda_attention_scale_test")],
+    **{f"{ATTENTION}/{part}.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
+                                   (ATTENTION_UNIT, "cuda_access_counter_test")]
        for part in ("attn_tiles", "attn_exchange")},
-    f"{CUDA}/attn_keys.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
-                              (PREFILL_UNIT, "cuda_prefill_attention_test")],
-    **{f"{CUDA}/{part}.cuh": [(SKIPPING_UNIT, "cuda_far_keys_test")] for part in ("attn_horizon", "attn_ranges")},
-    **{f"{CUDA}/{part}.cuh": [(FP8_UNIT, "cuda_fp8_attention_test")] for part in ("attn_fp8", "widen_fp8")},
-    f"{CUDA}/fp8_tiles.cuh": [(FP8_UNIT, "cuda_fp8_attention_test"), (FP8_UNIT, "cuda_access_counter_test"),
-                              (PREFILL_UNIT, "cuda_prefill_attention_test")],
-    **{f"{CUDA}/prefill_{part}.cuh": [(PREFILL_UNIT, "cuda_prefill_attention_test")]
+    f"{ATTENTION}/attn_keys.cuh": [(ATTENTION_UNIT, "cuda_paged_attention_test"),
+                                   (PREFILL_UNIT, "cuda_prefill_attention_test")],
+    **{f"{ATTENTION}/{part}.cuh": [(SKIPPING_UNIT, "cuda_far_keys_test")] for part in ("attn_horizon", "attn_ranges")},
+    **{f"{ATTENTION}/{part}.cuh": [(FP8_UNIT, "cuda_fp8_attention_test")] for part in ("attn_fp8", "widen_fp8")},
+    f"{ATTENTION}/fp8_tiles.cuh": [(FP8_UNIT, "cuda_fp8_attention_test"), (FP8_UNIT, "cuda_access_counter_test"),
+                                   (PREFILL_UNIT, "cuda_prefill_attention_test")],
+    **{f"{ATTENTION}/prefill_{part}.cuh": [(PREFILL_UNIT, "cuda_prefill_attention_test")]
        for part in ("fetch", "products", "shape", "widen")},
     STAGED_TILES: [(PREFILL_UNIT, "cuda_prefill_attention_test"), (WGMMA_UNIT, "cuda_moe_test")],
     PREFILL: [(PREFILL_UNIT, "cuda_prefill_attention_test"), (PREFILL_UNIT, "cuda_attention_scale_test")],
-    f"{CUDA}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),
-                               (ATTENTION_UNIT, "cuda_paged_attention_test"),
-                               (ATTENTION_UNIT, "cuda_shared_keys_test"),
-                               (SCALE_UNIT, "cuda_attention_scale_test")],
+    f"{ATTENTION}/attn_merge.cuh": [(f"{HERE}/attn_merge_test.cu", "cuda_attn_merge_test"),
+                                    (ATTENTION_UNIT, "cuda_paged_attention_test"),
+                                    (ATTENTION_UNIT, "cuda_shared_keys_test"),
+                                    (SCALE_UNIT, "cuda_attention_scale_test")],
     PLAN: [(PLAN, "cuda_attention_plan_test"), (PLAN, "cuda_plan_decodes_test"), (PLAN, "cuda_paged_attention_test")],
     SHARED_UNITS: [(SHARED_UNITS, "cuda_attention_plan_test"), (SHARED_UNITS, "cuda_shared_keys_test")],
-    f"{CUDA}/plan_decodes.cuh": [(f"{HERE}/plan_decodes_test.cu", "cuda_plan_decodes_test")],
-    **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/sample.cu", "cuda_device_sampler_test")]
+    f"{ATTENTION}/plan_decodes.cuh": [(f"{HERE}/plan_decodes_test.cu", "cuda_plan_decodes_test")],
+    **{f"{SAMPLE}/{name}.cuh": [(f"{SAMPLE}/sample.cu", "cuda_device_sampler_test")]
        for name in ("sample", "sample_block", "sample_select")},
-    REFERENCE: [(f"{CUDA}/attention_reference.cu", "cuda_attention_reference_test")],
-    f"{CUDA}/grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
-                                 (f"{CUDA}/expert_product.cu", "cuda_moe_test")],
+    REFERENCE: [(f"{ATTENTION}/attention_reference.cu", "cuda_attention_reference_test")],
+    f"{PRODUCT}/grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
+                                    (f"{PRODUCT}/expert_product.cu", "cuda_moe_test")],
     WGMMA_GROUPED: [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"), (WGMMA_UNIT, "cuda_moe_test")],
-    f"{CUDA}/packed_grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
-                                        (f"{CUDA}/expert_product.cu", "cuda_moe_test")],
-    **{f"{CUDA}/{name}.cuh": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test")]
+    f"{PRODUCT}/packed_grouped_gemm.cuh": [(f"{HERE}/large_tensor_test.cu", "cuda_large_tensor_test"),
+                                           (f"{PRODUCT}/expert_product.cu", "cuda_moe_test")],
+    **{f"{PRODUCT}/{name}.cuh": [(f"{PRODUCT}/weight_product.cu", "cuda_packed_gemm_test")]
        for name in ("packed_gemm", "packed_batch_gemm", "packed_dequantize", "dequantize_weight")},
-    f"{CUDA}/weight_product.cu": [(f"{CUDA}/weight_product.cu", "cuda_packed_gemm_test"),
-                                  (f"{CUDA}/weight_product.cu", "cuda_bad_arguments_test"),
-                                  (f"{CUDA}/weight_product.cu", "cuda_fixed_rows_gemm_test"),
-                                  (f"{CUDA}/weight_product.cu", "cuda_fp8_product_test")],
-    f"{CUDA}/packed_weight.h": [(f"{CUDA}/pack_weight.cc", "cuda_pack_weight_test")],
-    f"{CUDA}/pack_weight.cc": [(f"{CUDA}/pack_weight.cc", "cuda_pack_weight_test")],
-    f"{CUDA}/cuda_weight_layout.cc": [(f"{CUDA}/cuda_weight_layout.cc", "cuda_pack_weight_test"),
-                                      (f"{CUDA}/cuda_weight_layout.cc", "cuda_fp8_product_test")],
-    f"{CUDA}/fp8_weight.cc": [(f"{CUDA}/fp8_weight.cc", "cuda_fp8_product_test")],
-    **{f"{CUDA}/{name}": [(f"{CUDA}/fp8_product.cu", "cuda_fp8_product_test")]
+    f"{PRODUCT}/weight_product.cu": [(f"{PRODUCT}/weight_product.cu", "cuda_packed_gemm_test"),
+                                     (f"{PRODUCT}/weight_product.cu", "cuda_bad_arguments_test"),
+                                     (f"{PRODUCT}/weight_product.cu", "cuda_fixed_rows_gemm_test"),
+                                     (f"{PRODUCT}/weight_product.cu", "cuda_fp8_product_test")],
+    f"{PRODUCT}/packed_weight.h": [(f"{PRODUCT}/pack_weight.cc", "cuda_pack_weight_test")],
+    f"{PRODUCT}/pack_weight.cc": [(f"{PRODUCT}/pack_weight.cc", "cuda_pack_weight_test")],
+    f"{PRODUCT}/cuda_weight_layout.cc": [(f"{PRODUCT}/cuda_weight_layout.cc", "cuda_pack_weight_test"),
+                                         (f"{PRODUCT}/cuda_weight_layout.cc", "cuda_fp8_product_test")],
+    f"{PRODUCT}/fp8_weight.cc": [(f"{PRODUCT}/fp8_weight.cc", "cuda_fp8_product_test")],
+    **{f"{PRODUCT}/{name}": [(f"{PRODUCT}/fp8_product.cu", "cuda_fp8_product_test")]
        for name in ("fp8_product.cu", "quantize_tokens.cuh")},
-    f"{CUDA}/moe_routing.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],
-    f"{CUDA}/rows.cuh": [(f"{CUDA}/norm.cu", "cuda_step_ops_test"),
-                         (f"{CUDA}/sample.cu", "cuda_device_sampler_test")],
+    f"{PRODUCT}/moe_routing.cuh": [(f"{PRODUCT}/moe.cu", "cuda_moe_test")],
+    f"{DEVICE}/rows.cuh": [(f"{CUDA}/norm.cu", "cuda_step_ops_test"),
+                           (f"{SAMPLE}/sample.cu", "cuda_device_sampler_test")],
 }
-for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("embed", "embed"),
-                      ("gather_rows", "gather_rows"), ("linear_epilogue", "linear"), ("norm", "norm"),
-                      ("qkv_post", "qkv_post"), ("shift_keys", "shift_keys"), ("take_tokens", "take_tokens"),
-                      ("update_table", "update_table")):
+for step_op, unit in (*((op, op) for op in ("embed", "gather_rows", "norm", "sample/argmax", "sample/take_tokens",
+                                            "attention/copy_blocks", "attention/qkv_post", "attention/shift_keys",
+                                            "attention/update_table")),
+                      ("product/linear_epilogue", "product/linear")):
     KERNELS[f"{CUDA}/{step_op}.cuh"] = [(f"{CUDA}/{unit}.cu", "cuda_step_ops_test")]
 KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
                                  (f"{CUDA}/embed.cu", "cuda_fp8_product_test"),

@@ -11,9 +11,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/primitives.cuh"
 #include "kernels/cuda/emulator/sanitizers.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/primitives.cuh"
 #include "tests/kernels/cuda/device_testing.h"
 
 namespace quire::testing {

@@ -1,15 +1,15 @@
 // Tests the packed form of weights against Dequantize. The unpacking here follows the words of
 // packed_weight.h, not the code of the kernels.
 
-#include "kernels/cuda/pack_weight.h"
+#include "kernels/cuda/product/pack_weight.h"
 
 #include <cstring>
 #include <vector>
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/cuda_weight_layout.h"
-#include "kernels/cuda/packed_weight.h"
+#include "kernels/cuda/product/cuda_weight_layout.h"
+#include "kernels/cuda/product/packed_weight.h"
 #include "kernels/quant/float16.h"
 #include "kernels/quant/float8.h"
 #include "tests/kernels/kernel_testing.h"

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/paged_attention.h"
+#include "kernels/cuda/attention/paged_attention.h"
 #include "tests/kernels/cuda/attention_testing.h"
 #include "tests/kernels/cuda/device_testing.h"
 

@@ -8,9 +8,9 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/attention_plan.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/plan_decodes.cuh"
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/attention/plan_decodes.cuh"
+#include "kernels/cuda/device/launch.h"
 #include "tests/kernels/cuda/device_testing.h"
 
 namespace quire::kernels::cuda {

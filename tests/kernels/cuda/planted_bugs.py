@@ -2,52 +2,52 @@
 
 HERE = "tests/kernels/cuda"
 CUDA = "kernels/cuda"
-ATTENTION = f"{CUDA}/paged_attention.cuh"
-TILES = f"{CUDA}/attn_tiles.cuh"
-WIDE = f"{CUDA}/attn_wide.cuh"
-PRODUCTS = f"{CUDA}/attn_products.cuh"
-SOFTMAX = f"{CUDA}/attn_softmax.cuh"
-ROWS = f"{CUDA}/attn_rows.cuh"
-EXCHANGE = f"{CUDA}/attn_exchange.cuh"
-MERGE = f"{CUDA}/attn_merge.cuh"
-FP8 = f"{CUDA}/attn_fp8.cuh"
-WIDEN = f"{CUDA}/widen_fp8.cuh"
-FP8_TILES = f"{CUDA}/fp8_tiles.cuh"
-ATTENTION_HOST = f"{CUDA}/paged_attention.cu"
-ITEMS = f"{CUDA}/attention_items.h"
-REFERENCE = f"{CUDA}/attention_reference.cuh"
-PACKED_GEMM = f"{CUDA}/packed_gemm.cuh"
-PACKED_BATCH = f"{CUDA}/packed_batch_gemm.cuh"
-PRODUCT = f"{CUDA}/weight_product.cu"
-EXPERTS = f"{CUDA}/expert_product.cu"
-PACKED_GROUPED = f"{CUDA}/packed_grouped_gemm.cuh"
-DEQUANTIZE = f"{CUDA}/packed_dequantize.cuh"
-PACK = f"{CUDA}/pack_weight.cc"
-QUANTIZE = f"{CUDA}/quantize_tokens.cuh"
-FP8_PRODUCT = f"{CUDA}/fp8_product.cu"
-FIXED_ROWS = f"{CUDA}/fixed_rows_gemm.cc"
-FP8_WEIGHT = f"{CUDA}/fp8_weight.cc"
-PLAN = f"{CUDA}/attention_plan.cc"
-DECODES = f"{CUDA}/plan_decodes.cuh"
-SHARED_UNITS = f"{CUDA}/shared_units.cc"
-SAMPLE = f"{CUDA}/sample.cuh"
-SAMPLE_BLOCK = f"{CUDA}/sample_block.cuh"
-SAMPLE_SELECT = f"{CUDA}/sample_select.cuh"
+ATTENTION = f"{CUDA}/attention/paged_attention.cuh"
+TILES = f"{CUDA}/attention/attn_tiles.cuh"
+WIDE = f"{CUDA}/attention/attn_wide.cuh"
+PRODUCTS = f"{CUDA}/attention/attn_products.cuh"
+SOFTMAX = f"{CUDA}/attention/attn_softmax.cuh"
+ROWS = f"{CUDA}/attention/attn_rows.cuh"
+EXCHANGE = f"{CUDA}/attention/attn_exchange.cuh"
+MERGE = f"{CUDA}/attention/attn_merge.cuh"
+FP8 = f"{CUDA}/attention/attn_fp8.cuh"
+WIDEN = f"{CUDA}/attention/widen_fp8.cuh"
+FP8_TILES = f"{CUDA}/attention/fp8_tiles.cuh"
+ATTENTION_HOST = f"{CUDA}/attention/paged_attention.cu"
+ITEMS = f"{CUDA}/attention/attention_items.h"
+REFERENCE = f"{CUDA}/attention/attention_reference.cuh"
+PACKED_GEMM = f"{CUDA}/product/packed_gemm.cuh"
+PACKED_BATCH = f"{CUDA}/product/packed_batch_gemm.cuh"
+PRODUCT = f"{CUDA}/product/weight_product.cu"
+EXPERTS = f"{CUDA}/product/expert_product.cu"
+PACKED_GROUPED = f"{CUDA}/product/packed_grouped_gemm.cuh"
+DEQUANTIZE = f"{CUDA}/product/packed_dequantize.cuh"
+PACK = f"{CUDA}/product/pack_weight.cc"
+QUANTIZE = f"{CUDA}/product/quantize_tokens.cuh"
+FP8_PRODUCT = f"{CUDA}/product/fp8_product.cu"
+FIXED_ROWS = f"{CUDA}/product/fixed_rows_gemm.cc"
+FP8_WEIGHT = f"{CUDA}/product/fp8_weight.cc"
+PLAN = f"{CUDA}/attention/attention_plan.cc"
+DECODES = f"{CUDA}/attention/plan_decodes.cuh"
+SHARED_UNITS = f"{CUDA}/attention/shared_units.cc"
+SAMPLE = f"{CUDA}/sample/sample.cuh"
+SAMPLE_BLOCK = f"{CUDA}/sample/sample_block.cuh"
+SAMPLE_SELECT = f"{CUDA}/sample/sample_select.cuh"
 NORM = f"{CUDA}/norm.cuh"
-QKV_POST = f"{CUDA}/qkv_post.cuh"
-KEYS = f"{CUDA}/attn_keys.cuh"
-HORIZON = f"{CUDA}/attn_horizon.cuh"
-RANGES = f"{CUDA}/attn_ranges.cuh"
-PREFILL = f"{CUDA}/prefill_attention.cuh"
-FETCH = f"{CUDA}/prefill_fetch.cuh"
-PREFILL_WIDEN = f"{CUDA}/prefill_widen.cuh"
-PREFILL_PRODUCTS = f"{CUDA}/prefill_products.cuh"
-PREFILL_SHAPE = f"{CUDA}/prefill_shape.cuh"
-ROUTING = f"{CUDA}/moe_routing.cuh"
-GROUPED = f"{CUDA}/grouped_gemm.cuh"
-STAGED_TILES = f"{CUDA}/staged_tiles.cuh"
-WGMMA_GROUPED = f"{CUDA}/wgmma_grouped_gemm.cuh"
-GROW = f"{CUDA}/grow_buffer.h"
+QKV_POST = f"{CUDA}/attention/qkv_post.cuh"
+KEYS = f"{CUDA}/attention/attn_keys.cuh"
+HORIZON = f"{CUDA}/attention/attn_horizon.cuh"
+RANGES = f"{CUDA}/attention/attn_ranges.cuh"
+PREFILL = f"{CUDA}/attention/prefill_attention.cuh"
+FETCH = f"{CUDA}/attention/prefill_fetch.cuh"
+PREFILL_WIDEN = f"{CUDA}/attention/prefill_widen.cuh"
+PREFILL_PRODUCTS = f"{CUDA}/attention/prefill_products.cuh"
+PREFILL_SHAPE = f"{CUDA}/attention/prefill_shape.cuh"
+ROUTING = f"{CUDA}/product/moe_routing.cuh"
+GROUPED = f"{CUDA}/product/grouped_gemm.cuh"
+STAGED_TILES = f"{CUDA}/device/staged_tiles.cuh"
+WGMMA_GROUPED = f"{CUDA}/product/wgmma_grouped_gemm.cuh"
+GROW = f"{CUDA}/device/grow_buffer.h"
 
 WAIT_AT_END = "struct AtItsEnd { __device__ ~AtItsEnd() { GridDependencyWait(); } } const wait;"
 
@@ -361,15 +361,15 @@ PLANTED = [
     ("norms of a block's neighbour", QKV_POST, "slot / p.block_size * p.block_stride;",
      "slot / p.block_size * p.num_kv_heads * p.block_size * (p.key_dim + p.value_dim);"),
     ("the slot taken for its place in a block", QKV_POST, "slot % p.block_size;", "slot;"),
-    ("the second half not biased", f"{CUDA}/linear_epilogue.cuh", "p.bias + part * p.cols + col", "p.bias + col"),
-    ("a cap without its size", f"{CUDA}/linear_epilogue.cuh", "p.soft_cap * tanhf", "tanhf"),
-    ("one is not added to up", f"{CUDA}/linear_epilogue.cuh", "AtLeast(-limit, up)) + 1.0f", "AtLeast(-limit, up))"),
-    ("the first expert's biases", f"{CUDA}/grouped_gemm.cuh", "gate += p.bias[bias_at]", "gate += p.bias[col]"),
-    ("the first expert's biases of down", f"{CUDA}/grouped_gemm.cuh", "p.bias[group * p.out_cols + col]", "p.bias[col]"),
-    ("up's bias is the gate's", f"{CUDA}/grouped_gemm.cuh", "up += p.bias[bias_at + p.out_cols]", "up += p.bias[bias_at]"),
-    ("experts ranked without their biases", f"{CUDA}/moe_routing.cuh", "if (!normed) return logit_of(expert);",
+    ("the second half not biased", f"{CUDA}/product/linear_epilogue.cuh", "p.bias + part * p.cols + col", "p.bias + col"),
+    ("a cap without its size", f"{CUDA}/product/linear_epilogue.cuh", "p.soft_cap * tanhf", "tanhf"),
+    ("one is not added to up", f"{CUDA}/product/linear_epilogue.cuh", "AtLeast(-limit, up)) + 1.0f", "AtLeast(-limit, up))"),
+    ("the first expert's biases", f"{CUDA}/product/grouped_gemm.cuh", "gate += p.bias[bias_at]", "gate += p.bias[col]"),
+    ("the first expert's biases of down", f"{CUDA}/product/grouped_gemm.cuh", "p.bias[group * p.out_cols + col]", "p.bias[col]"),
+    ("up's bias is the gate's", f"{CUDA}/product/grouped_gemm.cuh", "up += p.bias[bias_at + p.out_cols]", "up += p.bias[bias_at]"),
+    ("experts ranked without their biases", f"{CUDA}/product/moe_routing.cuh", "if (!normed) return logit_of(expert);",
      "if (!normed) return logits[expert];"),
-    ("experts chosen without the bias of the choice", f"{CUDA}/moe_routing.cuh", "value + p.choice_bias[expert];", "value;"),
+    ("experts chosen without the bias of the choice", f"{CUDA}/product/moe_routing.cuh", "value + p.choice_bias[expert];", "value;"),
     ("the scale left out", f"{CUDA}/embed.cuh", "values[j] *= scale;", ";"),
     ("the scale of packed rows left out", f"{CUDA}/embed.cuh", "values[i] *= scale;", ";"),
     ("packed rows of the first half of a group", f"{CUDA}/embed.cuh", "if (row % kGroupRows < 8) {", "if (true) {"),
@@ -407,7 +407,7 @@ PLANTED = [
     ("activations past the end not zero", PACKED_GEMM, "&& col < cols;", ";"),
     ("the header of the next tiles", PACKED_GEMM, "Format::HeaderAt(warp) - Format::TileAt(warp)",
      "Format::HeaderAt(warp + 4) - Format::TileAt(warp)"),
-    ("a header a step too far", f"{CUDA}/packed_weight.h", "tile / kTilesOfHeader * (", "(tile + 1) / kTilesOfHeader * ("),
+    ("a header a step too far", f"{CUDA}/product/packed_weight.h", "tile / kTilesOfHeader * (", "(tile + 1) / kTilesOfHeader * ("),
 
     ("chunks of odd tokens in their own places", PACKED_BATCH, "(chunk ^ (first_token % 2)) * 16", "chunk * 16"),
     ("chunks of odd tokens in the places of even ones", PACKED_BATCH, "(lane % 4 * 2 + half) ^ (token % 2)", "lane % 4 * 2 + half"),
@@ -442,9 +442,9 @@ PLANTED = [
     ("the scale of the row 8 below", DEQUANTIZE, "out.scale[0] = std::bit_cast<float>(of_rows.x);",
      "out.scale[0] = std::bit_cast<float>(of_rows.y);"),
     ("the scales of eight rows in one place", PACK, "kCodeBytes + row * 8 + half * 4, from", "kCodeBytes + half * 4, from"),
-    ("rows 8 apart taken for neighbours", f"{CUDA}/dequantize_weight.cuh", "lane / 4 + half * 8 - p.first_row",
+    ("rows 8 apart taken for neighbours", f"{CUDA}/product/dequantize_weight.cuh", "lane / 4 + half * 8 - p.first_row",
      "lane / 4 * 2 + half - p.first_row"),
-    ("a piece from the first row", f"{CUDA}/dequantize_weight.cuh", "p.first_row / kGroupRows + blockIdx.x", "blockIdx.x"),
+    ("a piece from the first row", f"{CUDA}/product/dequantize_weight.cuh", "p.first_row / kGroupRows + blockIdx.x", "blockIdx.x"),
     ("the limit's tokens expanded as well", PRODUCT, "args.m <= MostTokensOf(device", "args.m < MostTokensOf(device"),
     ("expanded with fixed rows", PRODUCT, "fixed || args.m <=", "args.m <="),
     ("17 tokens on the kernel of 16", PRODUCT, "args.m <= 16", "args.m <= 17"),
@@ -452,14 +452,14 @@ PLANTED = [
     ("parts of sums in too little memory", PRODUCT, "parts_bytes <= scratch.bytes", "true"),
     ("a batch of the first tokens", PRODUCT, "first * args.lda * SizeOf(args.type);", "0;"),
     ("batches one over the other", PRODUCT, "first * args.ldd * SizeOf(args.output_type);", "0;"),
-    ("pieces one over the other", f"{CUDA}/weight_product.cu", "args.d = out + first * SizeOf(args.output_type);", ""),
-    ("parts one over the other", f"{CUDA}/weight_product.cu", "out + part.first_row * SizeOf(args.output_type)", "out"),
-    ("a tensor of a part's first type", f"{CUDA}/cuda_weight_layout.cc", "last.packed != form.packed || ", ""),
-    ("parts together that are not", f"{CUDA}/cuda_weight_layout.cc", "last.num_rows % group == 0", "last.num_rows % 8 < 8"),
-    ("products in e4m3 at any address", f"{CUDA}/cuda_weight_layout.cc", "return view.rows % kOutputUnit == 0;", "return view.rows > 0;"),
-    ("scales of rows after those of blocks", f"{CUDA}/cuda_weight_layout.cc", " || last.scales != form.scales", ""),
-    ("all views' scales at the first's", f"{CUDA}/cuda_weight_layout.cc", "(offset - part.offset) / cols", "int64_t{0}"),
-    ("scales over the codes", f"{CUDA}/cuda_weight_layout.cc", "part.scales_offset = base::RoundUp(layout.bytes, kPartAlignment)",
+    ("pieces one over the other", f"{CUDA}/product/weight_product.cu", "args.d = out + first * SizeOf(args.output_type);", ""),
+    ("parts one over the other", f"{CUDA}/product/weight_product.cu", "out + part.first_row * SizeOf(args.output_type)", "out"),
+    ("a tensor of a part's first type", f"{CUDA}/product/cuda_weight_layout.cc", "last.packed != form.packed || ", ""),
+    ("parts together that are not", f"{CUDA}/product/cuda_weight_layout.cc", "last.num_rows % group == 0", "last.num_rows % 8 < 8"),
+    ("products in e4m3 at any address", f"{CUDA}/product/cuda_weight_layout.cc", "return view.rows % kOutputUnit == 0;", "return view.rows > 0;"),
+    ("scales of rows after those of blocks", f"{CUDA}/product/cuda_weight_layout.cc", " || last.scales != form.scales", ""),
+    ("all views' scales at the first's", f"{CUDA}/product/cuda_weight_layout.cc", "(offset - part.offset) / cols", "int64_t{0}"),
+    ("scales over the codes", f"{CUDA}/product/cuda_weight_layout.cc", "part.scales_offset = base::RoundUp(layout.bytes, kPartAlignment)",
      "part.scales_offset = part.offset"),
     ("the largest of a warp alone", QUANTIZE, "lane < blockDim.x / kWarpLanes ? of_warps[lane] : 0", "largest"),
     ("the largest number, not magnitude", QUANTIZE, "std::bit_cast<uint32_t>(x) & 0x7fffffffu", "std::bit_cast<uint32_t>(fmaxf(x, 0.0f))"),
@@ -496,7 +496,7 @@ PLANTED = [
     ("rows past the end packed", PACK, "std::min<int64_t>(kGroupRows, weight.rows - first_row)", "std::min<int64_t>(kGroupRows, weight.rows)"),
     ("the scale of the lane before", PACK, "scales + pair * 4 + half * 2);", "scales + pair / 2 * 4 + half * 2);"),
     ("memory of before past the end", PACK, "  std::memset(out, 0, static_cast<size_t>(Format::GroupBytes(weight.cols)));\n", ""),
-    ("the last of equals", f"{CUDA}/argmax.cuh", "b.index < a.index", "b.index > a.index"),
+    ("the last of equals", f"{CUDA}/sample/argmax.cuh", "b.index < a.index", "b.index > a.index"),
 
     # Scale: bugs that only many experts, heads, blocks or elements show.
     ("at most 16 pieces merged", MERGE, "const AttentionMerge merge = p.merges[blockIdx.x];",

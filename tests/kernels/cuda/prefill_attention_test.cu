@@ -1,5 +1,5 @@
-// Tests PrefillAttnKernel (kernels/cuda/prefill_attention.cuh) by PagedAttentionOp against float64,
-// with chosen cases, and with random cases that use every instance.
+// Tests PrefillAttnKernel (kernels/cuda/attention/prefill_attention.cuh) by PagedAttentionOp
+// against float64, with chosen cases, and with random cases that use every instance.
 
 #include <algorithm>
 #include <cmath>
@@ -13,9 +13,9 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/attn_merge.cuh"
-#include "kernels/cuda/forwarding_device.h"
-#include "kernels/cuda/paged_attention.h"
+#include "kernels/cuda/attention/attn_merge.cuh"
+#include "kernels/cuda/attention/paged_attention.h"
+#include "kernels/cuda/device/forwarding_device.h"
 #include "tests/kernels/cuda/attention_testing.h"
 #include "tests/kernels/cuda/paged_attention_testing.h"
 

@@ -10,8 +10,8 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/primitives.cuh"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/primitives.cuh"
 #include "kernels/quant/float16.h"
 #include "kernels/quant/float8.h"
 #include "tests/kernels/cuda/device_testing.h"

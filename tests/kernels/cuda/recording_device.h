@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/forwarding_device.h"
+#include "kernels/cuda/device/forwarding_device.h"
 #include "kernels/row_bucket.h"
 #include "tests/kernels/cuda/device_testing.h"
 

@@ -11,9 +11,9 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/forwarding_device.h"
-#include "kernels/cuda/moe.h"
+#include "kernels/cuda/device/forwarding_device.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/product/moe.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/kernel_testing.h"

@@ -46,30 +46,30 @@ NVDISASM = ROOT / "build/nvdisasm"
 RENEW = "python3 tests/kernels/cuda/resources.py --update"
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a")
 # The sources whose kernels use wgmma and TMA.
-HOPPER_SOURCES = ("kernels/cuda/prefill_attention.cu", "kernels/cuda/wgmma_grouped_gemm.cu")
+HOPPER_SOURCES = ("kernels/cuda/attention/prefill_attention.cu", "kernels/cuda/product/wgmma_grouped_gemm.cu")
 # The flags of cmake/Cuda.cmake and of CMAKE_BUILD_TYPE RelWithDebInfo.
 FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "--expt-relaxed-constexpr", "-Wno-deprecated-gpu-targets")
 # ptxas does not know how much shared memory a launch requests. This maps a kernel to its header and to the
 # number of bytes as a C++ expression, with the kernel's template arguments in braces. No other kernel uses
 # such memory.
 DYNAMIC_SHARED = {
-    "ArgmaxKernel": ("kernels/cuda/argmax.cuh", "kArgmaxSharedBytes"),
-    "AttentionReferenceKernel": ("kernels/cuda/attention_reference.cuh", "kReferenceSharedBytes"),
-    "AttnKernel": ("kernels/cuda/paged_attention.cuh", "AttnShape<{1}, 4>::kSharedBytes"),
-    "Fp8AttnKernel": ("kernels/cuda/fp8_attention.cuh", "AttnShape<{1}, 4, sizeof(E4M3)>::kSharedBytes"),
-    "SkippingAttnKernel": ("kernels/cuda/skipping_attention.cuh", "AttnShape<{1}, 4, sizeof({2})>::kSharedBytes"),
-    "MoeGroupKernel": ("kernels/cuda/moe_routing.cuh", "kGroupSharedBytes"),
+    "ArgmaxKernel": ("kernels/cuda/sample/argmax.cuh", "kArgmaxSharedBytes"),
+    "AttentionReferenceKernel": ("kernels/cuda/attention/attention_reference.cuh", "kReferenceSharedBytes"),
+    "AttnKernel": ("kernels/cuda/attention/paged_attention.cuh", "AttnShape<{1}, 4>::kSharedBytes"),
+    "Fp8AttnKernel": ("kernels/cuda/attention/fp8_attention.cuh", "AttnShape<{1}, 4, sizeof(E4M3)>::kSharedBytes"),
+    "SkippingAttnKernel": ("kernels/cuda/attention/skipping_attention.cuh", "AttnShape<{1}, 4, sizeof({2})>::kSharedBytes"),
+    "MoeGroupKernel": ("kernels/cuda/product/moe_routing.cuh", "kGroupSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
-    "PackedBatchGemmKernel": ("kernels/cuda/packed_batch_gemm.cuh", "PackedBatchShape<{1}, {2}>::kSharedBytes"),
-    "PackedGemmKernel": ("kernels/cuda/packed_gemm.cuh", "PackedGemmShape<{1}, {2}>::kSharedBytes"),
-    "PackedGroupedGemmKernel": ("kernels/cuda/packed_grouped_gemm.cuh", "PackedGemmShape<{1}, {2}>::kSharedBytes"),
-    "PlanDecodesKernel": ("kernels/cuda/plan_decodes.cuh", "PlanSharedBytes(256, 264, {0})"),
-    "SampleKernel": ("kernels/cuda/sample_select.cuh", "kSampleSharedBytes"),
-    "Fp8PrefillAttnKernel": ("kernels/cuda/prefill_attention.cuh", "PrefillSharedBytes<{0}, E4M3, {1}>()"),
-    "PrefillAttnKernel": ("kernels/cuda/prefill_shape.cuh", "sizeof(PrefillShared<PrefillShape<{1}>>)"),
-    "WgmmaGroupedGemmKernel": ("kernels/cuda/wgmma_grouped_gemm.cuh", "kWgmmaGemmSharedBytes"),
-    "QuantizeRowsKernel": ("kernels/cuda/rows.cuh", "kBlockSumBytes"),
-    "QkvPostKernel": ("kernels/cuda/qkv_post.cuh", "kBlockSumBytes"),
+    "PackedBatchGemmKernel": ("kernels/cuda/product/packed_batch_gemm.cuh", "PackedBatchShape<{1}, {2}>::kSharedBytes"),
+    "PackedGemmKernel": ("kernels/cuda/product/packed_gemm.cuh", "PackedGemmShape<{1}, {2}>::kSharedBytes"),
+    "PackedGroupedGemmKernel": ("kernels/cuda/product/packed_grouped_gemm.cuh", "PackedGemmShape<{1}, {2}>::kSharedBytes"),
+    "PlanDecodesKernel": ("kernels/cuda/attention/plan_decodes.cuh", "PlanSharedBytes(256, 264, {0})"),
+    "SampleKernel": ("kernels/cuda/sample/sample_select.cuh", "kSampleSharedBytes"),
+    "Fp8PrefillAttnKernel": ("kernels/cuda/attention/prefill_attention.cuh", "PrefillSharedBytes<{0}, E4M3, {1}>()"),
+    "PrefillAttnKernel": ("kernels/cuda/attention/prefill_shape.cuh", "sizeof(PrefillShared<PrefillShape<{1}>>)"),
+    "WgmmaGroupedGemmKernel": ("kernels/cuda/product/wgmma_grouped_gemm.cuh", "kWgmmaGemmSharedBytes"),
+    "QuantizeRowsKernel": ("kernels/cuda/device/rows.cuh", "kBlockSumBytes"),
+    "QkvPostKernel": ("kernels/cuda/attention/qkv_post.cuh", "kBlockSumBytes"),
 }
 
 # The kernels whose hot loops are counted.
@@ -126,7 +126,7 @@ def order(row: Row):
 
 def sources() -> dict[str, tuple[str, ...]]:
     """Returns every file with kernels, and the targets for which it is compiled."""
-    found = {path.relative_to(ROOT).as_posix(): TARGETS for path in sorted((ROOT / "kernels/cuda").glob("*.cu"))}
+    found = {path.relative_to(ROOT).as_posix(): TARGETS for path in sorted((ROOT / "kernels/cuda").rglob("*.cu"))}
     return found | {source: ("sm_90a",) for source in HOPPER_SOURCES}
 
 

@@ -179,9 +179,9 @@ class KeyTest(unittest.TestCase):
         self.assertEqual(self.key(), self.before)
 
     def test_every_include_of_a_real_source_is_found(self):
-        found = includes(["kernels/cuda/paged_attention.cu"], resources.ROOT)
-        self.assertLessEqual({"kernels/cuda/paged_attention.cuh", "kernels/cuda/attention_items.h",
-                              "kernels/cuda/primitives_ptx.cuh", "kernels/ops/paged_attention.h"}, found)
+        found = includes(["kernels/cuda/attention/paged_attention.cu"], resources.ROOT)
+        self.assertLessEqual({"kernels/cuda/attention/paged_attention.cuh", "kernels/cuda/attention/attention_items.h",
+                              "kernels/cuda/device/primitives_ptx.cuh", "kernels/ops/paged_attention.h"}, found)
 
 
 class TableFormTest(unittest.TestCase):
@@ -423,7 +423,7 @@ class ResourcesTest(unittest.TestCase):
 
     def test_prefill_on_wgmma_fits_in_a_multiprocessor_and_executes_no_idle_work(self):
         # setmaxnreg shares the registers with which a block starts among a warpgroup that fetches and two that multiply.
-        text = (resources.ROOT / "kernels/cuda/prefill_attention.cuh").read_text()
+        text = (resources.ROOT / "kernels/cuda/attention/prefill_attention.cuh").read_text()
         (fetch,), (multiply,) = re.findall(r"ShrinkRegisters<(\d+)>", text), re.findall(r"GrowRegisters<(\d+)>", text)
         prefill = {row[1]: r for row, r in self.rows.items() if row[1].startswith(("PrefillAttnKernel<", "Fp8PrefillAttnKernel<"))}
         self.assertEqual(len(prefill), 12)

@@ -11,7 +11,7 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention/attention_plan.h"
 #include "tests/testing/seen_keys.h"
 
 namespace quire::kernels::cuda {

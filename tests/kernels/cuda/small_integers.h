@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/element_types.h"
+#include "kernels/cuda/device/element_types.h"
 #include "kernels/quant/float16.h"
 
 namespace quire::testing {

@@ -11,8 +11,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/product/cuda_weight.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/kernel_testing.h"

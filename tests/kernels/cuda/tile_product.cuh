@@ -3,7 +3,7 @@
 // A minimal kernel that has all parts of a real one. It computes out[m, n] = a[m, k] . b[n, k]^T,
 // one 16 x 8 tile per warp. cp.async copies rows of a and b to shared memory in two stages.
 
-#include "kernels/cuda/primitives.cuh"
+#include "kernels/cuda/device/primitives.cuh"
 
 namespace quire::testing {
 

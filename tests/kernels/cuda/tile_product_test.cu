@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/device/launch.h"
 #include "kernels/quant/float16.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/cuda/small_integers.h"

@@ -2,10 +2,10 @@
 
 #include <vector>
 
+#include "kernels/cuda/device/primitives.cuh"
+#include "kernels/cuda/device/staged_tiles.cuh"
 #include "kernels/cuda/emulator/swizzle.h"
 #include "kernels/cuda/emulator/warp_tile.h"
-#include "kernels/cuda/primitives.cuh"
-#include "kernels/cuda/staged_tiles.cuh"
 
 namespace quire::kernels::cuda::emulator {
 

@@ -17,7 +17,7 @@
 #include <cutlass/arch/grid_dependency_control.h>
 #include <cutlass/arch/reg_reconfig.h>
 
-#include "kernels/cuda/primitives.cuh"
+#include "kernels/cuda/device/primitives.cuh"
 
 namespace {
 
