@@ -688,11 +688,20 @@ bug("s16", "a tenant pays by entry, not by token", "num_tokens * (decode", "(BUG
 
 bug, drop = source("engine/scheduler/scheduler_prompts.cc", "scheduler_test")
 bug("s06", "the oldest prefill has no share of a step", "const bool keep = ", "const bool keep = !BUG && ")
+bug("BudgetIsOfOne", "the first tenant's prompts take a whole step", "if (shares_.num_active() <= 1) return;",
+    "if (BUG || shares_.num_active() <= 1) return;")
+bug("BudgetWithoutShares", "a step is divided whatever the tenants' shares", "all * shares_.share(b.tenant) / shares",
+    "all * (BUG ? 1 : shares_.share(b.tenant)) / shares")
+bug("BudgetOfRunning", "nothing of a step is kept for what is to start", "if (IsBarred(*head)) continue;",
+    "if (BUG || IsBarred(*head)) continue;")
 
 bug, drop = source("engine/scheduler/scheduler_victims.cc", "scheduler_test")
 bug("s04", "a younger one preempts an older one", "if (!yields && !served", "if (!BUG && !yields && !served")
 bug("s15", "the victim is the dearest", ("-std::max(level, 1.0), lost);", "cost < best_cost)"),
     "(BUG ? best_cost < cost : cost < best_cost))")
+bug("GrowthTakesCheapest", "growth takes what is cheapest, of whichever tenant", "-std::max(level, 1.0)",
+    "BUG ? -1.0 : -std::max(level, 1.0)")
+bug("OlderNeverYields", "what is older makes no way for another tenant's", "const bool yields = ", "const bool yields = !BUG && ")
 bug("VictimWithinPart", "a tenant within its part makes way for a start", "if (level <= kPart || num_freed == 0) continue;",
     "if ((!BUG && level <= kPart) || num_freed == 0) continue;")
 bug("VictimAgain", "a sequence makes way for starts again at once", "if (state->num_known - state->known_at_claim < kTokensBetweenClaims) continue;",
@@ -706,6 +715,10 @@ bug("s13", "one that does not fit is passed by those of its tenant",
     "if (BUG) {\n        waiting_->SetAside(*state);\n      } else {\n        waiting_->SetAside(tenant);\n      }\n      continue;")
 bug("PassedForEver", "a tenant within its part is passed for ever", "if (state->times_passed >= kMostPasses) return;",
     "if (!BUG && state->times_passed >= kMostPasses) return;")
+bug("PassedOnceMore", "one that lacks rows is passed once more", "if (state->times_passed >= kMostPasses) {",
+    "if (state->times_passed >= kMostPasses + (BUG ? 1 : 0)) {")
+bug("OneBarForAll", "a start that fails bars all tenants", "bars_[static_cast<size_t>(state.group->tenant)];",
+    "bars_[BUG ? 0 : static_cast<size_t>(state.group->tenant)];")
 bug("s19", "a scoring request starts without a row", "(state->first_row() && budget.logit_rows == 0)",
     "(!BUG && state->first_row() && budget.logit_rows == 0)")
 

@@ -220,6 +220,30 @@ TEST(StartOrderTest, NobodyIsPassedByMoreThanEightShorterOnes) {
   EXPECT_EQ(StartsBeforeTheLargeOne(absl::ZeroDuration()), kMostPasses);
 }
 
+TEST(StartOrderTest, WhatLacksRowsIsPassedByEightOfItsTenantAndNoMore) {
+  Simulation simulation(
+      {.num_blocks = 256,
+       .scheduler = {
+           .max_num_batched_tokens = 64, .max_logit_rows = 4, .starts_per_oldest = 1000}});
+  // The first request takes all rows of each step for 50 steps.
+  simulation.Add({.prompt = Prompt(200, 0), .max_tokens = 1, .prompt_logprobs = true});
+  simulation.Step();
+  const SequenceId lacking =
+      simulation.Add({.prompt = Prompt(8, 500), .max_tokens = 1, .prompt_logprobs = true});
+  int num_before = 0, num_steps = 0;
+  while (true) {
+    simulation.now += 2 * kTogether;
+    simulation.Add({.prompt = Prompt(2, 1000 + 10 * num_steps), .max_tokens = 1});
+    ASSERT_TRUE(simulation.Step());
+    if (simulation.Planned(lacking)) break;
+    ++num_steps;
+    for (const SequenceId id : simulation.planned()) num_before += id > lacking ? 1 : 0;
+  }
+  EXPECT_GT(num_steps, 3 * kMostPasses);
+  EXPECT_EQ(num_before, kMostPasses);
+  simulation.Run();
+}
+
 TEST(StartOrderTest, TheOldestPromptGetsItsShareBesideHigherPriorities) {
   Simulation simulation(
       {.num_blocks = 1024,

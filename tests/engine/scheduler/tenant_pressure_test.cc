@@ -1,6 +1,8 @@
-// Tests who makes way for whom where several tenants want more blocks than there are, and how often
-// one may be passed. The cache has 64 blocks of 4 tokens.
+// Tests who makes way for whom where several tenants want more blocks than there are, how often one
+// may be passed, and how tenants share a step. The cache has 64 blocks of 4 tokens.
 
+#include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -79,6 +81,75 @@ TEST(TenantPressureTest, OneThatMadeWayMakesTokensBeforeItDoesAgain) {
   simulation.Run();
   EXPECT_GT(num_light, 2);
   EXPECT_EQ(Preemptions(simulation, younger), 1);
+}
+
+TEST(TenantPressureTest, GrowthTakesTheBlocksOfTheTenantMostBeyondItsPart) {
+  SimulationConfig config = Config();
+  config.scheduler.headroom_blocks = 0;
+  Simulation simulation(config);
+  // They fill 63 blocks. The parts are 21 blocks, so two tenants are beyond theirs.
+  simulation.Add({.prompt = Prompt(16, 0), .max_tokens = 6, .tenant = "light"});
+  const SequenceId most =
+      simulation.Add({.prompt = Prompt(117, 200), .max_tokens = 4, .tenant = "most"});
+  const SequenceId less =
+      simulation.Add({.prompt = Prompt(93, 400), .max_tokens = 4, .tenant = "less"});
+  const SequenceId grows =
+      simulation.Add({.prompt = Prompt(20, 600), .max_tokens = 6, .tenant = "light"});
+  simulation.Step();
+  ASSERT_EQ(simulation.blocks().num_available(), 1);
+  ASSERT_EQ(simulation.scheduler().stats().num_preemptions, 0);
+  simulation.Step();  // each of the light tenant's needs a block more
+  EXPECT_TRUE(simulation.Planned(grows)) << "those of others make way, though they are older";
+  EXPECT_EQ(simulation.scheduler().stats().num_preemptions, 1);
+  simulation.Run();
+  EXPECT_EQ(Preemptions(simulation, most), 1);
+  EXPECT_EQ(Preemptions(simulation, less), 0) << "it would have been cheaper";
+}
+
+TEST(TenantPressureTest, AStartThatLacksBlocksBarsNoOtherTenant) {
+  Simulation simulation(Config());
+  simulation.Add({.prompt = Prompt(120, 0), .max_tokens = 40, .tenant = "large"});
+  simulation.Step();
+  const SequenceId lacking = simulation.Add(
+      {.prompt = Prompt(140, 200), .max_tokens = 4, .priority = 1, .tenant = "large"});
+  simulation.Step();
+  ASSERT_FALSE(simulation.Planned(lacking)) << "it needs 35 of 34 blocks";
+  const SequenceId other =
+      simulation.Add({.prompt = Prompt(40, 400), .max_tokens = 4, .tenant = "other"});
+  simulation.Step();
+  EXPECT_TRUE(simulation.Planned(other)) << "in the step in which the first one fails again";
+  simulation.Run();
+}
+
+// Returns how many prompt tokens each tenant gets in a step of 64 where "a" has three long prompts
+// and "b" one, with shares 1 and `share`. An eighth of the step is the oldest's, which is one of
+// "a".
+std::map<std::string, int32_t> TokensOf(int32_t share, int32_t wanted_of_b) {
+  Simulation simulation(
+      {.num_blocks = 1024, .scheduler = {.max_num_seqs = 16, .max_num_batched_tokens = 64}});
+  for (int i = 0; i < 3; ++i) {
+    simulation.Add({.prompt = Prompt(600, 1000 * i), .max_tokens = 1, .tenant = "a"});
+  }
+  simulation.Step();
+  const SequenceId last = simulation.Add({.prompt = Prompt(wanted_of_b, 5000),
+                                          .max_tokens = 1,
+                                          .tenant = "b",
+                                          .limits = {.share = share}});
+  simulation.Step();
+  std::map<std::string, int32_t> tokens;
+  for (const SequenceId id : simulation.planned()) {
+    tokens[id == last ? "b" : "a"] += simulation.Entry(id).num_tokens;
+  }
+  simulation.Run();
+  return tokens;
+}
+
+TEST(TenantPressureTest, APromptStepIsDividedAmongTenantsByTheirShares) {
+  using Tokens = std::map<std::string, int32_t>;
+  EXPECT_EQ(TokensOf(/*share=*/1, /*wanted_of_b=*/600), (Tokens{{"a", 8 + 28}, {"b", 28}}));
+  EXPECT_EQ(TokensOf(/*share=*/3, /*wanted_of_b=*/600), (Tokens{{"a", 8 + 14}, {"b", 42}}));
+  EXPECT_EQ(TokensOf(/*share=*/3, /*wanted_of_b=*/10), (Tokens{{"a", 54}, {"b", 10}}))
+      << "the other gets what one has no use for";
 }
 
 TEST(TenantPressureTest, ATenantWithinItsPartIsPassedAFewTimes) {
