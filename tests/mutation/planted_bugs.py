@@ -358,6 +358,8 @@ bug("q08", "an incomplete chain is pinned", "if (match.partial_tokens < in_last)
     "if (match.partial_tokens < (BUG ? 1 : in_last))")
 bug("q09", "what starts after a pin's end continues its roots", "ended_key_.push_back('!');",
     "if (!BUG) ended_key_.push_back('!');")
+bug("PinsNoFirstPart", "the first part of a window counts as none", "Find(pinned.blocks[i]) < 0)", "Find(pinned.blocks[i]) < (BUG ? 1 : 0))")
+bug("PinsNoLastPlace", "a pin leaves a place of a window free", "if (end - begin > store_", "if (end - begin + (BUG ? 1 : 0) > store_")
 # --- Named prefixes.
 
 bug, drop = source("engine/scheduler/scheduler_complete.cc", "prefix_test:PrefixEngineTest.*")
@@ -516,6 +518,13 @@ bug("TrialReadsAll", "a slow disk is tried with a whole prompt", "wait.end = std
 bug("TrialMakesLate", "a request is late because it tries the disk", "if (request.deadline - now < took)", "if (!BUG && request.deadline - now < took)")
 bug("OwnBlocksFree", "what a request reads after another's fetch does not count", ".num_blocks = wait.end - wait.shared_end,",
     ".num_blocks = BUG ? 0 : wait.end - wait.shared_end,")
+bug("JoinsBehindItsOwn", "a request shares a block more than it waits for", "(wait.shared_end)) ++wait.shared_end;",
+    "(wait.shared_end)) ++wait.shared_end;\n    if (BUG && wait.shared_end == wait.end && has(wait.end)) ++wait.shared_end;")
+bug("JoinsWhatIsRead", "a fetch is joined for a block that it has brought", "fetch.next <= begin", "fetch.next <= begin + (BUG ? 1 : 0)",
+    "disk_engine_test:OneByOneTest.*")
+bug("JoinsBehindTheEnd", "a fetch is joined for the block behind its last", "return fetch.is_wanted &&",
+    "if (BUG && fetch.is_wanted && begin == fetch.what.end && fetch.what.chain->keys[i] == chain.keys[i]) return true;\n"
+    "    return fetch.is_wanted &&")
 bug("ReadIsLost", "blocks that were read count as blocks to read", "num_before = fetch.num_to_read;",
     "num_before = BUG ? fetch.what.end - fetch.next : fetch.num_to_read;")
 drop("QuotaReads", "blocks are read for a tenant that may not hold them",

@@ -28,13 +28,14 @@ class DiskFetchesTest : public ::testing::Test {
   static constexpr char kRoot[] = "root";
   static constexpr absl::Duration kMs = absl::Milliseconds(1);
 
-  DiskFetchesTest() {
+  explicit DiskFetchesTest(int64_t staging_bytes = DiskTierConfig().staging_bytes) {
     tier_ = *DiskTier::Open(*directory_, {.store = {.contents = "test",
                                                     .block_size = kBlockSize,
                                                     .block_bytes = kBlockBytes,
                                                     .max_bytes = 16 << 20},
                                           .blocks = memory_.data(),
                                           .num_blocks = kNumBlocks,
+                                          .staging_bytes = staging_bytes,
                                           .clock = &clock_});
     blocks_.emplace(BlockManagerConfig{
         .num_blocks = kNumBlocks, .block_size = kBlockSize, .spill = &tier_->spill()});
@@ -279,6 +280,55 @@ TEST_F(DiskFetchesTest, TheLastBlockOfAFetchIsJoined) {
   EXPECT_EQ(RunUntilIdle(),
             (std::vector<int64_t>{2 * kBlockSize, (kPromptBlocks - 2) * kBlockSize}));
   EXPECT_EQ(num_reads_, kPromptBlocks) << "the second block is read once";
+}
+
+// The fetch of another brings 20 blocks, of which the cache has room for 10. To compute these takes
+// as long as to read 19.
+TEST_F(DiskFetchesTest, WhatTheFetchOfAnotherBringsBeyondItsOwnCounts) {
+  ReadOne(160 * kMs / 19);
+  WriteToDisk(PromptOf(1));
+  ASSERT_TRUE(TryWait(RequestFor(PromptOf(1))));
+  Start(2, TokenIds(static_cast<size_t>((kNumBlocks - 20) * kBlockSize), 7));
+  ASSERT_EQ(blocks_->num_available(), 20);
+  EXPECT_FALSE(TryWait(RequestFor(PromptOf(1))));
+  blocks_->Release(2);
+  EXPECT_EQ(RunUntilIdle(), std::vector<int64_t>{kAllTokens});
+}
+
+class OneByOneTest : public DiskFetchesTest {
+ protected:
+  OneByOneTest() : DiskFetchesTest(/*staging_bytes=*/1) {}  // each block is brought by itself
+};
+
+TEST_F(OneByOneTest, AFetchIsNotJoinedForABlockThatItHasBrought) {
+  ReadOne(kMs);
+  WriteToDisk(PromptOf(1));
+  ASSERT_TRUE(TryWait(RequestFor(PromptOf(1))));
+  while (blocks_->NumCached(kRoot, PromptOf(1)) == 0) {
+    ASSERT_TRUE(tier_->RunOne());
+    ASSERT_TRUE(Advance().empty());
+  }
+  EXPECT_EQ(GainOf(*RequestFor(PromptOf(1))).time, 19 * kMs);
+  blocks_->FreeCached(kNumBlocks);
+  EXPECT_EQ(GainOf(*RequestFor(PromptOf(1))).time, (19 + 20) * kMs);
+  RunUntilIdle();
+}
+
+TEST_F(DiskFetchesTest, AFetchIsNotJoinedForTheBlockBehindItsLast) {
+  WriteToDisk(PromptOf(1));
+  num_reads_ = 0;
+  TokenIds half = PromptOf(1);
+  half.resize(10 * kBlockSize + 1);
+  Start(2, TokenIds(static_cast<size_t>((kNumBlocks - 20) * kBlockSize), 7));
+  const auto first = RequestFor(PromptOf(1));
+  ASSERT_TRUE(TryWait(first)) << "for the 10 blocks for which there is room";
+  blocks_->Release(2);
+  Start(2, half);  // another computes these 10
+  blocks_->Release(2);
+  ASSERT_TRUE(TryWait(RequestFor(PromptOf(1))));
+  ASSERT_TRUE(fetches_->StopWaiting(*first, clock_.Now()));
+  EXPECT_EQ(RunUntilIdle(), std::vector<int64_t>{10 * kBlockSize});
+  EXPECT_EQ(num_reads_, 10) << "nobody waits for the first fetch";
 }
 
 TEST_F(DiskFetchesTest, OneBlockIsNotWaitedFor) {

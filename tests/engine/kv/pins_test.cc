@@ -380,6 +380,19 @@ TEST_F(PinnedWindowsTest, PinsNothingWithoutPlacesInAWindow) {
   blocks_.CheckInvariants();
 }
 
+TEST_F(PinnedWindowsTest, PinsWithTheFirstPartAndTheLastPlacesOfAWindow) {
+  Run(1, Iota(4), "owner");  // the first block of all has part 0
+  ASSERT_TRUE(blocks_.TryPin(kPin, "owner", Iota(4)));
+  blocks_.Unpin(kPin);
+  Run(2, Iota(22, 500), "owner");
+  Compute(3, Iota(64, 1000), "other");
+  Compute(4, Iota(4, 2000), "other");  // both together leave kPinnedParts places
+  EXPECT_TRUE(blocks_.TryPin(8, "owner", Iota(22, 500)));
+  blocks_.Release(3);
+  blocks_.Release(4);
+  blocks_.CheckInvariants();
+}
+
 TEST_F(PinnedWindowsTest, PinsNothingWithoutItsParts) {
   Run(1, Iota(22), "owner");
   Run(2, Iota(64, 1000), "other");
