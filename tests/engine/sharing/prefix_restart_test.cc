@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
 
 #include "base/logging.h"
@@ -755,6 +756,43 @@ TEST(PrefixLogTest, DamageBringsBackNothingThatWasRevoked) {
   EXPECT_GT(num_closed, 0u);
   // Only if its end cannot be read, of which nothing but the head is there; and twice each.
   EXPECT_EQ(num_back, 2 * static_cast<size_t>(files::RecordLog::BytesOf(0)));
+}
+
+TEST(PrefixLogTest, ALogLineCountsAndNamesThePrefixesWhoseLastChangeIsDamaged) {
+  const testing::TempDirectory temp;
+  const auto directory = *files::StateDirectory::Open(temp.path());
+  const auto content = std::make_shared<PrefixContent>();
+  content->ids = {1, 2, 3};
+  content->given = content->ids;
+  std::vector<int64_t> changes_end;
+  std::vector<std::string> names;
+  {
+    auto log = *PrefixLog::Open(*directory, "digest", {.max_bytes = 1 << 20, .vocab_size = 300});
+    for (uint64_t pin = 1; pin <= 3; ++pin) {
+      names.push_back(base::NewResourceName("prefixes"));
+      const SavedPrefix saved{
+          .pin = pin, .name = names.back(), .tenant = "owner", .content = content};
+      ASSERT_TRUE(log->Save(saved).ok());
+    }
+    for (uint64_t pin = 2; pin <= 3; ++pin) {
+      const SavedPrefix changed{
+          .pin = pin, .name = names[pin - 1], .tenant = "owner", .version = 2, .content = content};
+      ASSERT_TRUE(log->Save(changed).ok());
+      changes_end.push_back(log->bytes());
+    }
+    ASSERT_TRUE(log->Sync().ok());
+  }
+  std::string bytes = testing::ReadFile(temp.path() + "/named.log");
+  for (const int64_t end : changes_end) bytes[static_cast<size_t>(end) - 1] ^= 1;
+  temp.Write("named.log", bytes);
+  ::testing::internal::CaptureStderr();
+  const auto log = PrefixLog::Open(*directory, "digest", {.max_bytes = 1 << 20, .vocab_size = 300});
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(log.ok()) << log.status();
+  EXPECT_NE(line.find("kept beside it as named.log.damaged"), std::string::npos) << line;
+  const std::string want =
+      absl::StrFormat("damaged_records=2 prefixes=2 names=\"%s %s\"\n", names[1], names[2]);
+  EXPECT_TRUE(line.ends_with(want)) << line;
 }
 
 TEST(PrefixLogTest, DamageOfVersion1BringsBackNothingThatWasRevoked) {
