@@ -1748,6 +1748,15 @@ drop("HeldForEver", "what a call held counts on", "held_.limit_.GiveBack(tenant_
 bug, drop = source("server/grpc/reflection_service.cc", "server_test:AuthTest.*")
 bug("ReflectionForAll", "reflection asks nobody, as the door has asked", "if (const absl::Status status = CheckCaller(); !status.ok()) {",
     "if (const absl::Status status = CheckCaller(); !BUG && !status.ok()) {")
+bug, drop = source("server/grpc/unary_reactor.h", "server_test:AuthTest.*")
+bug("StrangersParsed", "a message is parsed before its caller is known", "RETURN_IF_ERROR(Identify());\n    return ParseMessage",
+    "if (BUG) RETURN_IF_ERROR(ParseMessage(parts_, bytes, message));\n    RETURN_IF_ERROR(Identify());\n    return ParseMessage")
+bug, drop = source("server/grpc/token_service.cc", "server_test:AuthTest.*")
+bug("StrangersTokenized", "a text is parsed before its caller is known", "RETURN_IF_ERROR(call->Identify());",
+    "Request early;\n      if (BUG) RETURN_IF_ERROR(ParseMessage(parts_, in, early));\n      RETURN_IF_ERROR(call->Identify());")
+bug, drop = source("server/grpc/generate_service.cc", "server_test:AuthTest.*")
+bug("StrangersGenerate", "a prompt is parsed before its caller is known", "const absl::Status read = caller.ok() ?",
+    "const absl::Status read = BUG || caller.ok() ?")
 bug, drop = source("client/terminal_text.cc", "client_test:WordWrapTest.*")
 bug("WrapsLate", "a line is a column too long", "if (column_ > 0 && column_ + width > columns_) {",
     "if (column_ > 0 && column_ + width > columns_ + (BUG ? 1 : 0)) {")
