@@ -77,6 +77,39 @@ class RealReader final : public RpcReader<Response> {
   Reader reader_;
 };
 
+class RealUnreadCall final : public UnreadCall {
+ public:
+  RealUnreadCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& path,
+                 const std::string& bytes, const CallOptions& options) {
+    Prepare(options, context_);
+    call_ = grpc::GenericStub(channel).PrepareCall(&context_, path, &queue_);
+    call_->StartCall(nullptr);
+    Wait();
+    const grpc::Slice slice(bytes);
+    call_->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+    Wait();
+    call_->ReadInitialMetadata(nullptr);
+    Wait();
+  }
+  ~RealUnreadCall() override {
+    context_.TryCancel();
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Wait();
+  }
+
+ private:
+  void Wait() {
+    void* tag = nullptr;
+    bool ok = false;
+    queue_.Next(&tag, &ok);
+  }
+
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
 }  // namespace
 
 struct RpcClient::Stubs {
@@ -126,6 +159,7 @@ RpcClient::RpcClient(const std::string& address, const RpcClientOptions& options
         grpc::ChannelArguments arguments;
         // The client shares no connection with other clients.
         arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+        arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // the windows of streams do not grow
         if (!options.ca.empty()) arguments.SetSslTargetNameOverride("localhost");
         return std::make_unique<Stubs>(
             grpc::CreateCustomChannel(address, Credentials(options), arguments));
@@ -256,6 +290,11 @@ Outcome RpcClient::CallRaw(const std::string& path, const std::string& bytes,
   Outcome outcome;
   Conclude(context, ended.get_future().get(), outcome);
   return outcome;
+}
+
+std::unique_ptr<UnreadCall> RpcClient::CallUnread(const std::string& path, const std::string& bytes,
+                                                  const CallOptions& options) {
+  return std::make_unique<RealUnreadCall>(stubs_->channel, path, bytes, options);
 }
 
 bool RpcClient::HasReflection() {

@@ -56,6 +56,12 @@ class RpcReader {
 using RpcStream = RpcReader<v1::GenerateStreamResponse>;
 using RpcBatch = RpcReader<v1::GenerateBatchResponse>;
 
+// A call whose answer nobody reads. Ends when it is destroyed.
+class UnreadCall {
+ public:
+  virtual ~UnreadCall() = default;
+};
+
 enum class Health { kUnknown, kServing, kNotServing, kNoSuchService, kUnreachable };
 
 class RpcClient {
@@ -102,6 +108,10 @@ class RpcClient {
   // reads at most one answer.
   Outcome CallRaw(const std::string& path, const std::string& bytes,
                   const CallOptions& options = {});
+  // Returns when the answer, or the call's end, has begun to come. What is more than the stream's
+  // window of 64 KiB then stays with the server.
+  std::unique_ptr<UnreadCall> CallUnread(const std::string& path, const std::string& bytes,
+                                         const CallOptions& options = {});
 
   Health CheckHealth(std::string_view service);
   // Returns true if the server serves grpc.reflection. Expects that it serves both versions or

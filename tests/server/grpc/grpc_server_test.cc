@@ -1,6 +1,7 @@
 // Tests TokenService, ControlService and reflection over real gRPC on loopback. Also tests which
 // services the server offers to which callers.
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ using quire::testing::Prompt;
 using quire::testing::ReadAll;
 using quire::testing::RpcClient;
 using quire::testing::TestServer;
+using quire::testing::UnreadCall;
 using quire::testing::WriteTempFile;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
@@ -88,6 +90,33 @@ TEST(TokenServiceTest, Answers) {
   EXPECT_EQ(client.ApplyChatTemplate(chat).response.text(), "user: \n");
   chat.set_model("another");
   EXPECT_EQ(client.ApplyChatTemplate(chat).status.code(), absl::StatusCode::kNotFound);
+}
+
+// Of the 256 MiB of all tenants, one of several may hold half. A call holds twice its request and
+// its answer, 9 MiB here, so the 15th is refused. Without the request or without the answer, 17
+// would fit.
+TEST(TokenServiceTest, ATenantsUnreadAnswersAreBounded) {
+  ServerConfig config;
+  config.auth_token_file = WriteTempFile("tokens", "token-of-alice-0123\ntoken-of-bob-012345\n");
+  TestServer server({}, config);
+  RpcClient client(server.grpc->address());
+  const CallOptions alice{.metadata = {{"authorization", "Bearer token-of-alice-0123"}}};
+  const CallOptions bob{.metadata = {{"authorization", "Bearer token-of-bob-012345"}}};
+  v1::ApplyChatTemplateRequest chat;
+  chat.mutable_chat()->add_messages()->set_content(std::string(3 << 20, 'a'));
+  std::vector<std::unique_ptr<UnreadCall>> unread;
+  for (int i = 0; i < 17; ++i) {
+    unread.push_back(client.CallUnread("/quire.v1.TokenService/ApplyChatTemplate",
+                                       chat.SerializeAsString(), alice));
+  }
+  const auto refused = client.ApplyChatTemplate(chat, alice);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status.message()),
+              HasSubstr("bytes of requests and unread answers"));
+  EXPECT_TRUE(client.ApplyChatTemplate(chat, bob).status.ok()) << "others go on";
+  unread.clear();
+  const absl::Time end = absl::Now() + absl::Seconds(10);
+  while (!client.ApplyChatTemplate(chat, alice).status.ok()) ASSERT_LT(absl::Now(), end);
 }
 
 TEST(ControlServiceTest, Answers) {
