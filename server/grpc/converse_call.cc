@@ -152,12 +152,13 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   absl::Status Continue(v1::ConverseRequest& message) {
     switch (message.message_case()) {
       case v1::ConverseRequest::kTurn: {
-        const absl::Status status = StartTurn(*message.mutable_turn());
+        const std::string request_id = message.turn().request_id();
+        const absl::Status status = StartTurn(std::move(*message.mutable_turn()));
         if (status.ok()) return status;
         // Without a session, no further turn can succeed.
         const absl::Status session = sessions().Get(session_caller_, name_).status();
         if (!session.ok()) return session;
-        SendEnd(status, message.turn().request_id());
+        SendEnd(status, request_id);
         return absl::OkStatus();
       }
       case v1::ConverseRequest::kCancel:
@@ -168,7 +169,7 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     }
   }
 
-  absl::Status StartTurn(v1::GenerateRequest& turn) {
+  absl::Status StartTurn(v1::GenerateRequest turn) {
     if (sink_ != nullptr) {
       return absl::AbortedError("the session is in a turn: wait for its end, or cancel it");
     }
@@ -177,7 +178,7 @@ class ConverseCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     }
     turn.set_session_name(name_);
     ASSIGN_OR_RETURN(const RequestId id, RequestIdOrNew(turn.request_id()));
-    ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(turn));
+    ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(std::move(turn)));
     params.request_id = id.id;
     params.id_is_name = id.is_name;
     params.deadline = deadline_;

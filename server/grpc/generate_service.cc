@@ -59,8 +59,8 @@ class GenerateCall {
   // Returns the parameters of one request of the call, which runs under `id`. Called after
   // ReadMessage.
   template <typename Request>
-  absl::StatusOr<engine::GenerateParams> ParamsOf(const Request& request, const RequestId& id) {
-    ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(request));
+  absl::StatusOr<engine::GenerateParams> ParamsOf(Request request, const RequestId& id) {
+    ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(std::move(request)));
     params.request_id = id.id;
     params.id_is_name = id.is_name;
     params.deadline = DeadlineOf(context_);
@@ -71,7 +71,7 @@ class GenerateCall {
   absl::StatusOr<engine::GenerateParams> Read(const grpc::ByteBuffer& bytes) {
     Request request;
     RETURN_IF_ERROR(ReadMessage(bytes, request));
-    ASSIGN_OR_RETURN(engine::GenerateParams params, ParamsOf(request, id_));
+    ASSIGN_OR_RETURN(engine::GenerateParams params, ParamsOf(std::move(request), id_));
     params.on_id = [this](const std::string& id) {
       id_.id = id;
       SendId();
@@ -320,11 +320,11 @@ class BatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
     return absl::OkStatus();
   }
 
-  absl::Status FillItems(const v1::GenerateBatchRequest& request) {
+  absl::Status FillItems(v1::GenerateBatchRequest& request) {
     std::map<std::string_view, int> index_of;  // by request id
     items_.resize(static_cast<size_t>(request.requests_size()));
     for (int i = 0; i < request.requests_size(); ++i) {
-      const v1::GenerateRequest& item = request.requests(i);
+      v1::GenerateRequest& item = *request.mutable_requests(i);
       RequestId& id = items_[i].id;
       id = item.request_id().empty()
                ? RequestId{.id = absl::StrCat(call_.id().id, "-", i), .is_name = true}
@@ -335,7 +335,7 @@ class BatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
                             i, same->second));
       }
       absl::Status named = id.is_name ? absl::OkStatus() : CheckRequestId(id.id);
-      items_[i].params = named.ok() ? call_.ParamsOf(item, id) : std::move(named);
+      items_[i].params = named.ok() ? call_.ParamsOf(std::move(item), id) : std::move(named);
       if (!items_[i].params.ok()) continue;
       call_.AnswerAtOnce(*items_[i].params);
       items_[i].params->on_id = [&id](const std::string& in_use) { id.id = in_use; };

@@ -194,40 +194,42 @@ uint64_t ToWireTotal(int64_t value) { return static_cast<uint64_t>(std::max<int6
 
 }  // namespace
 
-absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat) {
+absl::StatusOr<engine::ChatMessages> FromProto(v1::ChatMessages chat) {
   if (chat.messages().empty()) {
     return absl::InvalidArgumentError("chat.messages: want at least one");
   }
-  return ToMessages(chat);
+  return ToMessages(std::move(chat));
 }
 
-engine::ChatMessages ToMessages(const v1::ChatMessages& chat) {
+engine::ChatMessages ToMessages(v1::ChatMessages chat) {
   engine::ChatMessages messages;
   messages.reserve(static_cast<size_t>(chat.messages_size()));
-  for (const v1::ChatMessage& message : chat.messages()) {
-    messages.push_back(
-        {.role = message.role(), .content = message.content(), .literal = chat.literal_contents()});
+  for (v1::ChatMessage& message : *chat.mutable_messages()) {
+    messages.push_back({.role = std::move(*message.mutable_role()),
+                        .content = std::move(*message.mutable_content()),
+                        .literal = chat.literal_contents()});
   }
   return messages;
 }
 
 namespace {
 
-// Returns the text, the ids or the conversation of `request`. `which` is the case of the oneof that
-// has them, and `field` its name.
+// Takes the text, the ids or the conversation out of `request`. `which` is the case of the oneof
+// that has them, and `field` its name.
 template <typename Request, typename Case>
-absl::StatusOr<engine::PromptContent> TextIdsOrChat(const Request& request, Case which,
+absl::StatusOr<engine::PromptContent> TextIdsOrChat(Request& request, Case which,
                                                     const char* field) {
   switch (which) {
     case Request::kText:
-      return engine::PromptContent(request.text());
+      return engine::PromptContent(std::move(*request.mutable_text()));
     case Request::kTokenIds: {
       const auto& ids = request.token_ids().ids();
       if (ids.empty()) return absl::InvalidArgumentError("token_ids.ids: want at least one");
       return engine::PromptContent(engine::TokenIds(ids.begin(), ids.end()));
     }
     case Request::kChat: {
-      ASSIGN_OR_RETURN(engine::ChatMessages messages, FromProto(request.chat()));
+      ASSIGN_OR_RETURN(engine::ChatMessages messages,
+                       FromProto(std::move(*request.mutable_chat())));
       return engine::PromptContent(std::move(messages));
     }
     default:
@@ -237,7 +239,7 @@ absl::StatusOr<engine::PromptContent> TextIdsOrChat(const Request& request, Case
 }
 
 template <typename Request>
-absl::StatusOr<engine::PromptContent> PromptOf(const Request& request) {
+absl::StatusOr<engine::PromptContent> PromptOf(Request& request) {
   return TextIdsOrChat(request, request.prompt_case(), "prompt");
 }
 
@@ -264,7 +266,7 @@ absl::StatusOr<std::optional<engine::ResumeParams>> ResumeOf(const v1::GenerateR
 
 }  // namespace
 
-absl::StatusOr<engine::PromptContent> ContentOf(const v1::CreatePrefixRequest& request) {
+absl::StatusOr<engine::PromptContent> ContentOf(v1::CreatePrefixRequest request) {
   return TextIdsOrChat(request, request.content_case(), "content");
 }
 
@@ -283,7 +285,7 @@ absl::Status CheckPrefixName(std::string_view field, std::string_view name) {
                       kIdLength, name));
 }
 
-absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request) {
+absl::StatusOr<engine::GenerateParams> FromProto(v1::GenerateRequest request) {
   engine::GenerateParams params;
   params.model = request.model();
   params.session = {.name = request.session_name(), .etag = request.session_etag()};
@@ -316,17 +318,17 @@ absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& requ
   return params;
 }
 
-absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request) {
+absl::StatusOr<engine::GenerateParams> FromProto(v1::ScoreRequest request) {
   engine::GenerateParams params;
   params.model = request.model();
   ASSIGN_OR_RETURN(params.prompt, PromptOf(request));
   if (request.continuations().empty()) {
     return absl::InvalidArgumentError("continuations: want at least one");
   }
-  for (const v1::Continuation& continuation : request.continuations()) {
+  for (v1::Continuation& continuation : *request.mutable_continuations()) {
     switch (continuation.content_case()) {
       case v1::Continuation::kText:
-        params.continuations.emplace_back(continuation.text());
+        params.continuations.emplace_back(std::move(*continuation.mutable_text()));
         break;
       case v1::Continuation::kTokenIds:
         params.continuations.emplace_back(engine::TokenIds(continuation.token_ids().ids().begin(),

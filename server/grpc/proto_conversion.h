@@ -25,17 +25,17 @@ namespace quire::server {
 
 // Converts all fields except request_id, owner and deadline, which the RPC handler sets. The
 // message of an InvalidArgument begins with the field's name, as in "prompt: want one of text,
-// token_ids, chat".
-absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request);
-absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request);
+// token_ids, chat". The texts of a request that is moved here are not copied.
+absl::StatusOr<engine::GenerateParams> FromProto(v1::GenerateRequest request);
+absl::StatusOr<engine::GenerateParams> FromProto(v1::ScoreRequest request);
 // Returns the content of a new prefix, or InvalidArgument if it has none.
-absl::StatusOr<engine::PromptContent> ContentOf(const v1::CreatePrefixRequest& request);
+absl::StatusOr<engine::PromptContent> ContentOf(v1::CreatePrefixRequest request);
 // Returns InvalidArgument for an unknown use.
 absl::StatusOr<text::InputKind> KindOf(const v1::TokenizeRequest& request);
 // Returns InvalidArgument when `chat` has no message.
-absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat);
+absl::StatusOr<engine::ChatMessages> FromProto(v1::ChatMessages chat);
 // The same, also for no message.
-engine::ChatMessages ToMessages(const v1::ChatMessages& chat);
+engine::ChatMessages ToMessages(v1::ChatMessages chat);
 
 // Returns InvalidArgument unless `name`, the value of `field`, has the form of a prefix's name.
 absl::Status CheckPrefixName(std::string_view field, std::string_view name);

@@ -1159,6 +1159,8 @@ bug, drop = source("kernels/sampling/sampler.cc", "sampling_test")
 bug("RankForAll", "who asks for no rank pays for it", "if (row.wants_rank) of_row", "if (BUG || row.wants_rank) of_row")
 
 bug, drop = source("server/grpc/proto_conversion.cc", "server_test:ProtoConversionTest.*")
+bug("TextsCopied", "the text of a prompt is copied, on the egress thread for a turn", "PromptContent(std::move(*request.mutable_text()));",
+    "PromptContent(BUG ? std::string(request.text()) : std::move(*request.mutable_text()));")
 bug("RankOfTops", "the likeliest tokens rank from 2", "Write(token, rank, engine,", "Write(token, BUG && rank > 0 ? rank + 1 : rank, engine,")
 
 bug, drop = source("engine/output/stop_matcher.cc", "output_test")

@@ -51,6 +51,24 @@ TEST(ProtoConversionTest, WhatIsAbsentIsTheEnginesDefault) {
   EXPECT_EQ(params->output.top_logprobs, std::nullopt);
 }
 
+TEST(ProtoConversionTest, TheTextsOfARequestThatIsMovedAreNotCopied) {
+  const std::string text(1000, 'a');
+  v1::GenerateRequest prompt, chat;
+  prompt.set_text(text);
+  chat.mutable_chat()->add_messages()->set_content(text);
+  v1::ScoreRequest score;
+  score.set_text(text);
+  score.add_continuations()->set_text(text);
+  const char* const of_prompt = prompt.text().data();
+  const char* const of_message = chat.chat().messages(0).content().data();
+  const char* const of_continuation = score.continuations(0).text().data();
+  EXPECT_EQ(std::get<std::string>(FromProto(std::move(prompt))->prompt).data(), of_prompt);
+  EXPECT_EQ(std::get<engine::ChatMessages>(FromProto(std::move(chat))->prompt)[0].content.data(),
+            of_message);
+  EXPECT_EQ(std::get<std::string>(FromProto(std::move(score))->continuations[0]).data(),
+            of_continuation);
+}
+
 TEST(ProtoConversionTest, TakesEveryField) {
   v1::GenerateRequest request;
   request.set_model("m");
