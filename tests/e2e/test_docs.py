@@ -154,6 +154,15 @@ class PagesTest(unittest.TestCase):
                 with self.subTest(service=service, page=name):
                     self.assertIn(f"`{service}`", text)
 
+    def test_every_program_that_a_readme_names_is_built(self):
+        models = {model.name for model in (REPOSITORY / "models").iterdir()}
+        for readme, script in (("README.md", "scripts/serve.sh"), ("deploy/README.md", "deploy/docker/Dockerfile")):
+            with self.subTest(readme):
+                named = set(re.findall(r"\bquire-\w+", (REPOSITORY / readme).read_text())) - models
+                targets = re.search(r"--build build/release --target ([\w -]+)", (REPOSITORY / script).read_text())[1]
+                self.assertGreaterEqual(len(named), 3)
+                self.assertLessEqual(named, set(targets.split()), f"{script} does not build them")
+
 
 if __name__ == "__main__":
     unittest.main()
