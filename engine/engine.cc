@@ -82,10 +82,15 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
       GenerateParams params, std::shared_ptr<TokenSink> sink) override;
   absl::Status Abort(std::string_view request_id, std::optional<std::string_view> owner) override;
   Sessions& sessions() override { return sessions_; }
-  absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) override {
-    return workers_->Submit(
-        num_bytes > kLongText ? WorkerPool::Lane::kLong : WorkerPool::Lane::kShort,
-        std::move(work));
+  absl::Status RunOnFrontend(std::string_view tenant, const TenantLimits& limits, int64_t num_bytes,
+                             std::function<void()> work) override {
+    ASSIGN_OR_RETURN(AdmissionTicket taken, seats_.Reserve(tenant, limits));
+    // Shared as the ticket of a request is, see Enqueue.
+    auto seat = std::make_shared<AdmissionTicket>(std::move(taken));
+    return SubmitWork(num_bytes, [seat = std::move(seat), work = std::move(work)] {
+      seat->Release();
+      work();
+    });
   }
   absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text, text::InputKind kind,
                                               bool parse_special_tokens) const override;
@@ -159,6 +164,11 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   // `session` is null for a request without a session.
   absl::Status Enqueue(const std::shared_ptr<Request>& request, int64_t num_bytes,
                        int64_t num_tokens, std::shared_ptr<SessionSink> session);
+  absl::Status SubmitWork(int64_t num_bytes, std::function<void()> work) {
+    return workers_->Submit(
+        num_bytes > kLongText ? WorkerPool::Lane::kLong : WorkerPool::Lane::kShort,
+        std::move(work));
+  }
   // These run on a frontend thread. Prepare returns the request's lease of the cache.
   absl::StatusOr<CacheLease> Prepare(Request& request, SessionSink* session);
   void PrepareAndAdmit(AdmittedRequest admitted, const std::shared_ptr<SessionSink>& session);
@@ -177,6 +187,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   SessionSeam seam_;
   SessionRegistry sessions_;
   AdmissionTickets tickets_;
+  AdmissionTickets seats_;  // of what waits in the frontend and is no request
   TenantMeters meters_;
   StepChannel channel_;
   RunningRequests running_;
@@ -211,6 +222,7 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config, KeptOnDisk
       seam_(frontend_, *parts_.tokenizer, parts_.limits.max_model_len, parts_.limits.block_size),
       sessions_(seam_, *parts_.clock, SessionConfig()),
       tickets_(config.max_queue),
+      seats_(config.frontend_queue, "frontend_queue"),
       prefixes_(
           PrefixConfigOf(parts_, [this](auto ids) { return loop_.charges().ChargedFor(ids); }),
           frontend_, ledger_, *parts_.clock, *this, std::move(kept.prefixes)),
@@ -313,7 +325,7 @@ absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_
   // The target of a std::function must be copyable, and a ticket is not. So the ticket is shared.
   auto admitted = std::make_shared<AdmittedRequest>(std::move(taken));
   const auto enqueue = [this, admitted, num_bytes, session = std::move(session)] {
-    return RunOnFrontend(
+    return SubmitWork(
         num_bytes, [this, admitted, session] { PrepareAndAdmit(std::move(*admitted), session); });
   };
   const bool waits =

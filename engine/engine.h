@@ -77,8 +77,10 @@ class Engine {
   virtual Sessions& sessions() = 0;
 
   // Runs `work`, which costs about as much as tokenizing `num_bytes` of text, on the frontend pool.
-  // Returns ResourceExhausted at once when the queue of the pool is full.
-  virtual absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) = 0;
+  // Returns ResourceExhausted at once when the queue of the pool is full, or when as much of the
+  // tenant's work waits there as `limits` allow of waiting requests.
+  virtual absl::Status RunOnFrontend(std::string_view tenant, const TenantLimits& limits,
+                                     int64_t num_bytes, std::function<void()> work) = 0;
   // The next five functions run on the thread of the caller, where a base::Interrupt may stop them
   // early. They return InvalidArgument when the input is larger than max_prompt_bytes.
   virtual absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text, text::InputKind kind,

@@ -27,8 +27,9 @@ void AdmissionTicket::Release() {
   }
 }
 
-AdmissionTickets::AdmissionTickets(int32_t max_queue) : max_queue_(max_queue) {
-  QUIRE_CHECK(max_queue >= 1) << "max_queue: got " << max_queue;
+AdmissionTickets::AdmissionTickets(int32_t max_queue, std::string_view name)
+    : max_queue_(max_queue), name_(name) {
+  QUIRE_CHECK(max_queue >= 1) << name_ << ": got " << max_queue;
 }
 
 void AdmissionTickets::Release(AdmissionTicket::Tenants::iterator tenant) {
@@ -42,7 +43,7 @@ absl::Status AdmissionTickets::CheckRoom(int64_t waiting_of_tenant,
   const int64_t free = max_queue_ - num_waiting_.load(std::memory_order_relaxed);
   if (free <= 0) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("max_queue: %d requests wait already: try later", max_queue_));
+        absl::StrFormat("%s: %d requests wait already: try later", name_, max_queue_));
   }
   const bool leaves_room =
       !limits.leaves_room || MostMore(waiting_of_tenant, free, limits.share) > 0;

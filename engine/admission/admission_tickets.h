@@ -48,7 +48,8 @@ class AdmissionTicket {
 // bound the number of that tenant's waiting requests. Must outlive the tickets. Thread-safe.
 class AdmissionTickets {
  public:
-  explicit AdmissionTickets(int32_t max_queue);  // at least 1
+  // At least 1. `name` is that of the limit, for errors.
+  explicit AdmissionTickets(int32_t max_queue, std::string_view name = "max_queue");
 
   // Returns a ticket for one request. Returns ResourceExhausted if max_queue requests wait, or if
   // as many requests of `tenant` wait as `limits` allow. Returns Unavailable while draining.
@@ -68,6 +69,7 @@ class AdmissionTickets {
   void Release(AdmissionTicket::Tenants::iterator tenant);
 
   const int32_t max_queue_;
+  const std::string name_;
   // The number of tickets held; never above max_queue_. Written under mu_.
   std::atomic<int64_t> num_waiting_ = 0;
 

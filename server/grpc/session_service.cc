@@ -55,7 +55,7 @@ class SessionCall : public FrontendReactor {
   absl::Status AnswerOnFrontend(HeldBytes& held, int64_t num_bytes,
                                 std::function<absl::StatusOr<engine::SessionInfo>()> answer) {
     RETURN_IF_ERROR(Hold(held, kCallBytes + 2 * num_bytes));
-    return parts().engine.RunOnFrontend(num_bytes, [this, answer = std::move(answer)] {
+    return RunOnFrontend(num_bytes, [this, answer = std::move(answer)] {
       End(RunUnlessCancelled([&]() -> absl::Status {
         ASSIGN_OR_RETURN(const engine::SessionInfo info, answer());
         const v1::Session session = ToProto(info);
@@ -104,7 +104,7 @@ class AppendCall final : public SessionCall, public UnaryWriter {
     RETURN_IF_ERROR(Read(bytes, request));
     ASSIGN_OR_RETURN(append_, FromProto(request, caller()));
     if (request.compute()) return Compute();
-    return parts().engine.RunOnFrontend(static_cast<int64_t>(bytes.Length()), [this] {
+    return RunOnFrontend(static_cast<int64_t>(bytes.Length()), [this] {
       v1::AppendToSessionResponse response;
       const absl::Status status = RunUnlessCancelled([&]() -> absl::Status {
         ASSIGN_OR_RETURN(const auto appended, sessions().Append(append_));

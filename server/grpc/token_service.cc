@@ -93,7 +93,7 @@ class TokenService final : public RawTokenService {
       auto request = std::make_shared<Request>();
       RETURN_IF_ERROR(ParseMessage(parts_, in, *request));
       RETURN_IF_ERROR(CheckModel(parts_.engine, request->model()));
-      return parts_.engine.RunOnFrontend(
+      return call->RunOnFrontend(
           static_cast<int64_t>(in.Length()), [this, call, &out, request, work] {
             call->End(call->RunUnlessCancelled([&]() -> absl::Status {
               Response response;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -108,6 +109,12 @@ class FrontendReactor : public UnaryReactor {
   }
   // Called after Hold.
   absl::Status HoldMore(int64_t count) { return share_->Take(count); }
+
+  // Runs `work` on the frontend pool. It waits there as one of the caller's tenant.
+  absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) {
+    const Principal& caller = UnaryReactor::caller();
+    return parts().engine.RunOnFrontend(caller.tenant, caller.limits, num_bytes, std::move(work));
+  }
 
   void OnCancel() override { cancelled_ = true; }
 

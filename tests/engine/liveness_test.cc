@@ -50,7 +50,7 @@ TEST(LivenessTest, AFrontendThreadIsAsOldAsItsWork) {
   const auto harness = EngineHarness::Fake();
   const Engine& engine = harness->engine();
   std::binary_semaphore go_on{0};
-  ASSERT_TRUE(harness->engine().RunOnFrontend(0, [&] { go_on.acquire(); }).ok());
+  ASSERT_TRUE(harness->engine().RunOnFrontend("", {}, 0, [&] { go_on.acquire(); }).ok());
   EXPECT_TRUE(WaitUntil([&] { return engine.liveness().frontend_busy > absl::ZeroDuration(); }));
   // The step thread has no work, so it is busy only in the moments when it looks for work.
   EXPECT_TRUE(WaitUntil([&] { return engine.liveness().step_busy == absl::ZeroDuration(); }));

@@ -52,7 +52,7 @@ class HeldFrontend {
   explicit HeldFrontend(EngineHarness& harness) {
     for (int32_t i = 0; i < kThreads; ++i) {
       EXPECT_TRUE(harness.engine()
-                      .RunOnFrontend(0,
+                      .RunOnFrontend("", {}, 0,
                                      [doors = doors_] {
                                        doors->arrived.release();
                                        doors->go.acquire();
@@ -71,6 +71,34 @@ class HeldFrontend {
   };
   const std::shared_ptr<Doors> doors_ = std::make_shared<Doors>();  // shared with the held threads
 };
+
+TEST(RequestEndTest, NoTenantFillsTheFrontendsQueue) {
+  const auto harness = EngineHarness::Fake();
+  HeldFrontend frontend(*harness);
+  std::counting_semaphore<> done{0};
+  int num_taken = 0;
+  const auto is_taken = [&](const char* tenant, const TenantLimits& limits) {
+    const absl::Status status =
+        harness->engine().RunOnFrontend(tenant, limits, 0, [&] { done.release(); });
+    EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+    num_taken += status.ok() ? 1 : 0;
+    return status.ok();
+  };
+  const TenantLimits one_of_several{.leaves_room = true};
+  while (is_taken("greedy", one_of_several)) {
+  }
+  EXPECT_EQ(num_taken, 128) << "half of the queue";
+  EXPECT_TRUE(is_taken("other", one_of_several));
+  const TenantLimits two_wait{.max_waiting = 2};
+  for (const bool want : {true, true, false}) EXPECT_EQ(is_taken("small", two_wait), want);
+  const auto request = harness->Submit(GreedyParams(RandomIds(20, 1), 1));
+  frontend.LetGo();
+  ASSERT_TRUE(request->WaitFinished());
+  EXPECT_TRUE(request->status().ok());
+  for (int i = 0; i < num_taken; ++i) done.acquire();
+  EXPECT_TRUE(is_taken("greedy", one_of_several)) << "there is room again";
+  done.acquire();
+}
 
 TEST(RequestEndTest, ACancelBeforeTheFrontendEndsWhatWasNeverValidated) {
   const auto harness = EngineHarness::Fake();

@@ -1347,6 +1347,12 @@ bug, drop = source("server/grpc/token_service.cc", "server_test:TokenServiceTest
 bug("TextsAreFree", "a tenant's texts that wait for the tokenizer have any size", "2 * static_cast<int64_t>(in.Length())));",
     "(BUG ? 0 : 2) * static_cast<int64_t>(in.Length())));")
 drop("UnreadAreFree", "a tenant's answers that nobody reads have any size", "RETURN_IF_ERROR(call->HoldMore(num_bytes));")
+bug, drop = source("server/grpc/unary_reactor.h", "server_test:TokenServiceTest.*")
+bug("CallsOfNobody", "a call waits in the frontend as one of no tenant", "RunOnFrontend(caller.tenant,", "RunOnFrontend(BUG ? std::string() : caller.tenant,")
+bug, drop = source("engine/engine.cc", "engine_test:RequestEndTest.*")
+bug("CallsTakeAllSeats", "a tenant's calls fill the frontend's queue", "seats_.Reserve(tenant, limits)",
+    "seats_.Reserve(tenant, BUG ? TenantLimits() : limits)")
+drop("RunningKeepsSeat", "what runs on the frontend counts as waiting", "seat->Release();")
 bug, drop = source("server/grpc/generate_service.cc", "server_test:GenerateTest.*")
 bug("e12", "a call that is cancelled goes on", ("class StreamCall", "OnCancel() override { call_.Cancel(); }"),
     "OnCancel() override { if (!BUG) call_.Cancel(); }")

@@ -173,8 +173,15 @@ absl::Status FakeEngine::Abort(std::string_view request_id, std::optional<std::s
   return absl::NotFoundError(absl::StrFormat("request_id: you have no \"%s\" running", request_id));
 }
 
-absl::Status FakeEngine::RunOnFrontend(int64_t /*num_bytes*/, std::function<void()> work) {
+std::string FakeEngine::last_frontend_tenant() const {
   base::MutexLock lock(mu_);
+  return last_frontend_tenant_;
+}
+
+absl::Status FakeEngine::RunOnFrontend(std::string_view tenant, const engine::TenantLimits&,
+                                       int64_t /*num_bytes*/, std::function<void()> work) {
+  base::MutexLock lock(mu_);
+  last_frontend_tenant_ = tenant;
   if (work_.size() >= 4) return absl::ResourceExhaustedError("the frontend is busy");
   work_.push_back(std::move(work));
   changed_.NotifyAll();

@@ -56,6 +56,8 @@ class FakeEngine : public engine::Engine {
   void SetLiveness(const engine::Liveness& liveness);
   // Returns the parameters of the request that was submitted last.
   engine::GenerateParams last_params() const;
+  // Returns the tenant of the work that RunOnFrontend got last.
+  std::string last_frontend_tenant() const;
   // Waits until `condition` holds, checking it after each step. Returns false after ten seconds.
   bool WaitFor(const std::function<bool()>& condition) const;
 
@@ -63,7 +65,8 @@ class FakeEngine : public engine::Engine {
       engine::GenerateParams params, std::shared_ptr<engine::TokenSink> sink) override;
   absl::Status Abort(std::string_view request_id, std::optional<std::string_view> owner) override;
   engine::Sessions& sessions() override { return sessions_; }
-  absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) override;
+  absl::Status RunOnFrontend(std::string_view tenant, const engine::TenantLimits& limits,
+                             int64_t num_bytes, std::function<void()> work) override;
   absl::StatusOr<std::vector<engine::Piece>> Tokenize(std::string_view text, text::InputKind kind,
                                                       bool parse_special_tokens) const override;
   absl::StatusOr<std::string> Detokenize(const engine::TokenIds& ids,
@@ -123,6 +126,7 @@ class FakeEngine : public engine::Engine {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::shared_ptr<Running>> running_ ABSL_GUARDED_BY(mu_);
   std::vector<std::function<void()>> work_ ABSL_GUARDED_BY(mu_);
+  std::string last_frontend_tenant_ ABSL_GUARDED_BY(mu_);
   engine::GenerateParams last_params_ ABSL_GUARDED_BY(mu_);
   engine::Liveness liveness_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const engine::CacheMap> cache_map_ ABSL_GUARDED_BY(mu_) =

@@ -211,7 +211,7 @@ void EngineHarness::WaitForFrontend() {
   const int32_t num_threads = engine::EngineConfig().frontend_threads;
   const auto all = std::make_shared<std::barrier<>>(num_threads + 1);
   for (int32_t i = 0; i < num_threads; ++i) {
-    ASSERT_TRUE(engine_->RunOnFrontend(0, [all] { all->arrive_and_wait(); }).ok());
+    ASSERT_TRUE(engine_->RunOnFrontend("", {}, 0, [all] { all->arrive_and_wait(); }).ok());
   }
   all->arrive_and_wait();
 }

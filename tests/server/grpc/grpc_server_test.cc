@@ -92,6 +92,18 @@ TEST(TokenServiceTest, Answers) {
   EXPECT_EQ(client.ApplyChatTemplate(chat).status.code(), absl::StatusCode::kNotFound);
 }
 
+TEST(TokenServiceTest, ACallWaitsAsOneOfItsTenant) {
+  ServerConfig config;
+  config.auth_token_file = WriteTempFile("tokens", "token-of-alice-0123\n");
+  TestServer server({}, config);
+  RpcClient client(server.grpc->address());
+  const CallOptions alice{.metadata = {{"authorization", "Bearer token-of-alice-0123"}}};
+  ASSERT_TRUE(client.Generate(Prompt(), alice).status.ok());
+  ASSERT_TRUE(client.Tokenize({}, alice).status.ok());
+  EXPECT_NE(server.engine.last_frontend_tenant(), "");
+  EXPECT_EQ(server.engine.last_frontend_tenant(), server.engine.last_params().sched.tenant);
+}
+
 // Of the 256 MiB of all tenants, one of several may hold half. A call holds twice its request and
 // its answer, 9 MiB here, so the 15th is refused. Without the request or without the answer, 17
 // would fit.
