@@ -1,9 +1,14 @@
 #include "kernels/backend_registry.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 #include "base/logging.h"
 #include "base/status_macros.h"
@@ -39,9 +44,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBest(const BackendOptions& option
     return cuda;
   }
   // A flag that only CUDA has shows that a GPU is wanted.
-  const bool is_wanted = options.cuda_attention != "auto" || options.cuda_experts != "auto" ||
-                         options.cuda_shared_prefix || options.cuda_fp8_products ||
-                         options.cuda_alibi_skip;
+  const bool is_wanted = options.cuda != CudaExperiments{};
   if (is_wanted && absl::IsInvalidArgument(cuda.status())) return cuda.status();
   // Most hosts without a GPU do not have the module either.
   const LogLevel level = absl::IsNotFound(cuda.status()) ? LogLevel::kDebug : LogLevel::kInfo;
@@ -63,6 +66,30 @@ absl::StatusOr<int> ReadOrdinal(std::string_view text) {
 }
 
 }  // namespace
+
+absl::StatusOr<CudaExperiments> ReadCudaExperiments(std::string_view list) {
+  static constexpr std::pair<std::string_view, bool CudaExperiments::*> kExperiments[] = {
+      {"wgmma_attention", &CudaExperiments::wgmma_attention},
+      {"wgmma_experts", &CudaExperiments::wgmma_experts},
+      {"shared_prefix", &CudaExperiments::shared_prefix},
+      {"fp8_products", &CudaExperiments::fp8_products},
+      {"alibi_skip", &CudaExperiments::alibi_skip}};
+  CudaExperiments read;
+  if (list.empty()) return read;
+  for (const absl::string_view part : absl::StrSplit(base::ToAbsl(list), ',')) {
+    const std::string_view name(part.data(), part.size());
+    const auto* const found =
+        std::ranges::find_if(kExperiments, [&](const auto& known) { return known.first == name; });
+    if (found == std::end(kExperiments)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "cuda_experiments: want names of wgmma_attention, wgmma_experts, shared_prefix, "
+          "fp8_products and alibi_skip with commas between them, got \"%s\"",
+          part));
+    }
+    read.*found->second = true;
+  }
+  return read;
+}
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options) {
   if (options.name == "auto") return CreateBest(options);

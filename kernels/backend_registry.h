@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 
@@ -15,26 +16,35 @@ namespace quire::kernels {
 // The largest n of "cuda:n".
 inline constexpr int kMaxDeviceOrdinal = 63;
 
+// Variants of CUDA kernels that no GPU has run yet. Each is off until it is asked for by name. With
+// `deterministic` there is none, because the results depend on the step.
+struct CudaExperiments {
+  // Attention of prompts, and experts of many tokens, by wgmma. Need compute capability 9.0.
+  bool wgmma_attention = false;
+  bool wgmma_experts = false;
+  // Decodes that share many keys read them once (kernels/cuda/attention/shared_units.h).
+  bool shared_prefix = false;
+  // Products with weights in e4m3 round the activations to e4m3, too
+  // (kernels/cuda/product/fp8_product.h). Needs compute capability 9.0.
+  bool fp8_products = false;
+  // Attention with ALiBi skips distant keys that provably weigh nothing
+  // (kernels/cuda/attention/attn_horizon.cuh).
+  bool alibi_skip = false;
+
+  bool operator==(const CudaExperiments&) const = default;
+};
+
+// Reads names of CudaExperiments' members with commas between them, such as
+// "shared_prefix,alibi_skip". Returns InvalidArgument for another name.
+absl::StatusOr<CudaExperiments> ReadCudaExperiments(std::string_view list);
+
 struct BackendOptions {
   // auto | cpu | cuda[:n] | cuda-emulated. auto: cuda if its module is installed and finds a GPU
   // that it can use, otherwise cpu. n: the GPU, as the driver counts them. cuda-emulated: for
   // tests; no package has its module.
   std::string name = "auto";
   std::string cpu_isa = "auto";  // auto | portable | avx2 | avx512 | amx
-  // The kernel of attention for chunks of prompts on CUDA: auto | mma | wgmma. auto: mma, until a
-  // GPU has run wgmma. wgmma needs a GPU of compute capability 9.0.
-  std::string cuda_attention = "auto";
-  // The kernel of the experts of many tokens on CUDA, in the same way.
-  std::string cuda_experts = "auto";
-  // true: on CUDA, decodes that share many keys read them once
-  // (kernels/cuda/attention/shared_units.h).
-  bool cuda_shared_prefix = false;
-  // true: on CUDA, products with weights in e4m3 round the activations to e4m3, too
-  // (kernels/cuda/product/fp8_product.h). Needs a GPU of compute capability 9.0.
-  bool cuda_fp8_products = false;
-  // true: on CUDA, attention with ALiBi skips distant keys that provably weigh nothing
-  // (kernels/cuda/attention/attn_horizon.cuh). Only for models with ALiBi.
-  bool cuda_alibi_skip = false;
+  CudaExperiments cuda;
   // true: on CUDA, the bits of a request do not depend on other requests or on chunks of its
   // prompt. On the CPU they never do.
   bool deterministic = false;

@@ -10,8 +10,8 @@
            roundings allow, and where answers part, the two tokens must be nearly as likely
   bf16     speed: start, 1 to 256 streams, prompts of 8k tokens, a cached prefix of 8k, 16 forks of 4k
   q4_k     the same with packed weights
-  choices  what flags change, in bf16: --cuda_shared_prefix, --kv_dtype fp8, --cuda_attention wgmma, --deterministic;
-           with the last, requests get the same tokens alone as among others
+  choices  what flags change, in bf16: --cuda_experiments shared_prefix and wgmma_attention, --kv_dtype fp8,
+           --deterministic; with the last, requests get the same tokens alone as among others
   soak     two layers under compute-sanitizer's memcheck, while clients send, cancel and go
 
 A case of speed is one run of `quire bench`. It is a line with the measured time and the least time that the bytes or
@@ -50,9 +50,9 @@ PREDICTED_MS = {
              "prompt 8192": 225, "prompt 8192 cached": 5.5, "forks 16x4096": 6.5},
     "q4_k": {"decode 1": 1.4, "decode 16": 2.5, "decode 64": 5.0, "decode 64 top_p": 5.1, "decode 256": 11,
              "prompt 8192": 235, "prompt 8192 cached": 3.5, "forks 16x4096": 4.9},
-    "bf16 --cuda_shared_prefix": {"forks 16x4096": 4.6},
+    "bf16 --cuda_experiments shared_prefix": {"forks 16x4096": 4.6},
     "bf16 --kv_dtype fp8": {"decode 64": 4.5, "forks 16x4096": 5.5},
-    "bf16 --cuda_attention wgmma": {"prompt 8192": 205},
+    "bf16 --cuda_experiments wgmma_attention": {"prompt 8192": 205},
     "bf16 --deterministic": {"decode 1": 4.8, "decode 64": 5.4, "prompt 8192": 420}}
 MOST_SECONDS_TO_START = 120
 ALONE_AND_AMONG_OTHERS = "alone and among others"  # the case that only --deterministic promises
@@ -347,13 +347,13 @@ def measure(options, name: str, write, flags=(), wanted=lambda case: case != ALO
 
 
 # Flags, and the start of the names of the cases on which they bear.
-CHOICES = ((("--cuda_shared_prefix",), ("forks",)), (("--kv_dtype", "fp8"), ("decode", "forks")),
-           (("--cuda_attention", "wgmma"), ("prompt",)), (("--deterministic",), ("decode", "prompt", "alone")))
+CHOICES = ((("--cuda_experiments", "shared_prefix"), ("forks",)), (("--kv_dtype", "fp8"), ("decode", "forks")),
+           (("--cuda_experiments", "wgmma_attention"), ("prompt",)), (("--deterministic",), ("decode", "prompt", "alone")))
 
 
 def measure_choices(options, write):
     for flags, cases in CHOICES:
-        if "--cuda_attention" in flags and options.size == "tiny":  # a CPU and an emulated device refuse it or are slow
+        if "wgmma_attention" in flags and options.size == "tiny":  # a CPU and an emulated device refuse it or are slow
             continue
         try:
             measure(options, "bf16", write, flags, lambda case, cases=cases: case.startswith(cases))
@@ -386,7 +386,7 @@ RANDOM_MODEL = Compared("random", GROUPED["num_hidden_layers"], GROUPED["num_att
 WAYS = {"f32": (("--dtype", "f32", "--kv_dtype", "f32"), None, 0.0),
         "bf16": (("--dtype", "bf16"), 2.0**-8, 0.0),
         "bf16, fp8 cache": (("--dtype", "bf16", "--kv_dtype", "fp8"), 2.0**-8, 2.0**-4),
-        "bf16, wgmma": (("--dtype", "bf16", "--cuda_attention", "wgmma"), 2.0**-8, 0.0)}
+        "bf16, wgmma": (("--dtype", "bf16", "--cuda_experiments", "wgmma_attention"), 2.0**-8, 0.0)}
 
 
 def margin(model: Compared, rounding: float | None, of_cache: float) -> float:

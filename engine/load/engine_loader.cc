@@ -123,12 +123,12 @@ absl::Status CheckAttentionIsFast(const kernels::Backend& backend, kernels::DTyp
   return absl::OkStatus();
 }
 
-// Logs how many matrices cuda_fp8_products concerns. Warns if there are none, or fewer than there
-// might be.
+// Logs how many matrices the experiment fp8_products concerns. Warns if there are none, or fewer
+// than there might be.
 void LogFp8Products(const kernels::BackendInfo& backend) {
   if (backend.num_refused_e4m3 > 0) {
     base::Log(base::LogLevel::kWarning, "engine",
-              "cuda_fp8_products: cuBLASLt refuses products of some matrices in F8_E4M3 on this "
+              "fp8_products: cuBLASLt refuses products of some matrices in F8_E4M3 on this "
               "GPU; they are multiplied with activations in 16 bits",
               {{"refused", backend.num_refused_e4m3},
                {"matrices", backend.num_e4m3_products},
@@ -138,7 +138,7 @@ void LogFp8Products(const kernels::BackendInfo& backend) {
   const bool has_any = backend.num_e4m3_products > 0;
   base::Log(has_any ? base::LogLevel::kInfo : base::LogLevel::kWarning, "engine",
             has_any ? "matrices in F8_E4M3 are multiplied with activations in F8_E4M3"
-                    : "cuda_fp8_products does nothing: it wants a GPU, and matrices in F8_E4M3 "
+                    : "fp8_products does nothing: it wants a GPU, and matrices in F8_E4M3 "
                       "outside of mixtures, in whole blocks of 16 rows or of 128 x 128 weights",
             {{"matrices", backend.num_e4m3_products}, {"others", backend.num_other_e4m3}});
 }
@@ -217,14 +217,20 @@ std::string ServedName(const EngineConfig& config, const files::OpenedModel& fil
   return dot == std::string::npos || files.hf ? name : name.substr(0, dot);
 }
 
-// Returns whether attention is to skip distant keys. Logs why not if that is asked for.
-bool SkipsUnderAlibi(const EngineConfig& config, const ModelConfig& model) {
-  if (!config.cuda_alibi_skip) return false;
-  if (model.alibi_bias_max && !model.layers[0].attention.alibi_is_rounded) return true;
-  base::Log(base::LogLevel::kInfo, "engine",
-            "cuda_alibi_skip changes nothing: no tensor core kernel of this model has ALiBi",
-            {{"architecture", model.architecture}});
-  return false;
+// Returns the experiments that are asked for and can change anything of the model. Logs those that
+// cannot.
+absl::StatusOr<kernels::CudaExperiments> ExperimentsOn(const EngineConfig& config,
+                                                       const ModelConfig& model) {
+  ASSIGN_OR_RETURN(kernels::CudaExperiments asked,
+                   kernels::ReadCudaExperiments(config.cuda_experiments));
+  const bool has_alibi = model.alibi_bias_max && !model.layers[0].attention.alibi_is_rounded;
+  if (asked.alibi_skip && !has_alibi) {
+    base::Log(base::LogLevel::kInfo, "engine",
+              "alibi_skip changes nothing: no tensor core kernel of this model has ALiBi",
+              {{"architecture", model.architecture}});
+    asked.alibi_skip = false;
+  }
+  return asked;
 }
 
 // Returns a name of all that the bits of an answer depend on, besides the model.
@@ -317,14 +323,11 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   RETURN_IF_ERROR(LoadText(config, *files, parts));
 
   ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseActivationDtype(config, model));
+  ASSIGN_OR_RETURN(const kernels::CudaExperiments experiments, ExperimentsOn(config, model));
   ASSIGN_OR_RETURN(parts.backend,
                    kernels::CreateBackend({.name = config.backend,
                                            .cpu_isa = config.cpu_isa,
-                                           .cuda_attention = config.cuda_attention,
-                                           .cuda_experts = config.cuda_experts,
-                                           .cuda_shared_prefix = config.cuda_shared_prefix,
-                                           .cuda_fp8_products = config.cuda_fp8_products,
-                                           .cuda_alibi_skip = SkipsUnderAlibi(config, model),
+                                           .cuda = experiments,
                                            .deterministic = config.deterministic,
                                            .num_threads = config.threads,
                                            .pack_weights = config.weights == "packed",
@@ -343,7 +346,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                    ChooseMaxDraftTokens(config.max_draft_tokens, parts.limits.pipeline_depth));
   RETURN_IF_ERROR(CheckWeightsFit(config, *files->weights, *parts.backend));
   RETURN_IF_ERROR(AllocateForSteps(model, *files, parts));
-  if (config.cuda_fp8_products) LogFp8Products(parts.backend->info());
+  if (experiments.fp8_products) LogFp8Products(parts.backend->info());
 
   ASSIGN_OR_RETURN(const int64_t available,
                    CheckStepsFit(parts.limits, *parts.model, *parts.backend));

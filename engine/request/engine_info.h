@@ -25,21 +25,17 @@ using kernels::DeviceCounts;
 inline constexpr int32_t kMostDraftTokens = 15;
 
 struct EngineConfig {
-  std::string model_path;         // a GGUF file or a Hugging Face directory
-  std::string served_model_name;  // empty: the last part of model_path, less extension and part
-  std::string chat_template;      // a file to take instead of the model's; empty: the model's
-  std::string backend = "auto";   // auto | cpu | cuda[:n]; see kernels/backend_registry.h
-  std::string dtype = "auto";     // of activations: auto | f32 | f16 | bf16; auto: the weights'
-  bool strict = false;            // refuses a model that a reference kernel would serve
-  std::string cpu_isa = "auto";   // auto | portable | avx2 | avx512 | amx
-  std::string cuda_attention = "auto";  // auto | mma | wgmma; kernels/backend_registry.h
-  std::string cuda_experts = "auto";    // the same
-  bool cuda_shared_prefix = false;      // kernels/backend_registry.h
-  bool cuda_fp8_products = false;       // kernels/backend_registry.h
-  bool cuda_alibi_skip = false;         // the same; ignored for a model without ALiBi
-  bool deterministic = false;           // kernels/backend_registry.h
-  int32_t threads = 0;                  // 0: physical cores within affinity and quota
-  std::string weights = "packed";       // packed | mapped; both compute the same bits
+  std::string model_path;          // a GGUF file or a Hugging Face directory
+  std::string served_model_name;   // empty: the last part of model_path, less extension and part
+  std::string chat_template;       // a file to take instead of the model's; empty: the model's
+  std::string backend = "auto";    // auto | cpu | cuda[:n]; see kernels/backend_registry.h
+  std::string dtype = "auto";      // of activations: auto | f32 | f16 | bf16; auto: the weights'
+  bool strict = false;             // refuses a model that a reference kernel would serve
+  std::string cpu_isa = "auto";    // auto | portable | avx2 | avx512 | amx
+  std::string cuda_experiments;    // names of CudaExperiments, kernels/backend_registry.h
+  bool deterministic = false;      // kernels/backend_registry.h
+  int32_t threads = 0;             // 0: physical cores within affinity and quota
+  std::string weights = "packed";  // packed | mapped; both compute the same bits
   // auto | f32 | f16 | bf16 | fp8_e4m3, or fp8 for short. auto: the dtype of the backend's
   // activations if that has 16 bits; otherwise f32 for F32 weights, and f16 for all other weights.
   std::string kv_dtype = "auto";

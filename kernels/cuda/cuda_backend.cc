@@ -349,58 +349,50 @@ absl::Status CudaBackend::Replay(const Recording& recording) {
   return device_->Replay(counted.recording());
 }
 
-absl::Status CheckFp8Products(const CudaBackendOptions& options, const DeviceInfo& device) {
-  if (!options.fp8_products) return absl::OkStatus();
-  // The only one for which cuBLASLt 13 documents scales of rows, of 128 columns and of blocks.
-  constexpr int kWithScales = 90;
-  if (device.compute_capability != kWithScales) {
-    return WantGot("cuda_fp8_products", "compute capability 9.0",
-                   absl::StrCat(device.compute_capability / 10, ".", device.compute_capability % 10,
-                                "; leave out the flag"));
+absl::Status CheckExperiments(const CudaBackendOptions& options, const DeviceInfo& device) {
+  struct Experiment {
+    std::string_view name;
+    bool is_on = false;
+    bool wants_hopper = false;  // cuBLASLt 13 documents the scales of fp8_products for it alone
+  };
+  constexpr int kHopper = 90;
+  for (const Experiment& experiment :
+       {Experiment{"wgmma_attention", options.prefill_attention == MatrixInstruction::kWgmma, true},
+        {"wgmma_experts", options.expert_products == MatrixInstruction::kWgmma, true},
+        {"shared_prefix", options.shared_prefix_bytes > 0},
+        {"fp8_products", options.fp8_products, true},
+        {"alibi_skip", options.skips_far_keys}}) {
+    if (!experiment.is_on) continue;
+    if (options.deterministic) {
+      return WantGot("cuda_experiments", "none with deterministic", experiment.name);
+    }
+    if (experiment.wants_hopper && device.compute_capability != kHopper) {
+      return WantGot("cuda_experiments",
+                     absl::StrCat("compute capability 9.0 for ", base::ToAbsl(experiment.name)),
+                     absl::StrCat(device.compute_capability / 10, ".",
+                                  device.compute_capability % 10, "; leave it out"));
+    }
   }
-  if (options.activation_dtype == DType::kF32) {
-    return WantGot("cuda_fp8_products", "activations in f16 or bf16", "f32");
+  if (options.fp8_products && options.activation_dtype == DType::kF32) {
+    return WantGot("cuda_experiments", "activations in f16 or bf16 for fp8_products", "f32");
   }
-  if (options.deterministic)
-    return WantGot("cuda_fp8_products", "false with deterministic", "true");
   return absl::OkStatus();
-}
-
-// `flag` is the option that chooses the instruction.
-absl::StatusOr<MatrixInstruction> InstructionNamed(std::string_view flag, std::string_view name) {
-  if (name == "auto" || name == "mma") return MatrixInstruction::kMma;
-  if (name == "wgmma") return MatrixInstruction::kWgmma;
-  return WantGot(flag, "auto|mma|wgmma", name);
-}
-
-absl::Status CheckInstruction(std::string_view flag, MatrixInstruction instruction,
-                              const CudaBackendOptions& options, const DeviceInfo& device) {
-  if (options.deterministic && instruction == MatrixInstruction::kWgmma) {
-    return WantGot(flag, "auto or mma with deterministic", "wgmma");
-  }
-  if (HasInstruction(device, instruction)) return absl::OkStatus();
-  return WantGot(flag, "mma, or compute capability 9.0",
-                 absl::StrCat("wgmma on ", device.compute_capability / 10, ".",
-                              device.compute_capability % 10));
 }
 
 }  // namespace
 
-absl::StatusOr<CudaBackendOptions> OptionsInUse(const BackendOptions& options,
-                                                const DeviceInfo& device) {
-  ASSIGN_OR_RETURN(const MatrixInstruction attention,
-                   InstructionNamed("cuda_attention", options.cuda_attention));
-  ASSIGN_OR_RETURN(const MatrixInstruction experts,
-                   InstructionNamed("cuda_experts", options.cuda_experts));
-  return CudaBackendOptions{
-      .activation_dtype = options.activation_dtype,
-      .most_scratch_bytes = MostScratchBytes(device),
-      .deterministic = options.deterministic,
-      .prefill_attention = attention,
-      .expert_products = experts,
-      .shared_prefix_bytes = options.cuda_shared_prefix ? kWorthwhileSharedBytes : 0,
-      .fp8_products = options.cuda_fp8_products,
-      .skips_far_keys = options.cuda_alibi_skip};
+CudaBackendOptions OptionsInUse(const BackendOptions& options, const DeviceInfo& device) {
+  const auto instruction = [](bool is_wgmma) {
+    return is_wgmma ? MatrixInstruction::kWgmma : MatrixInstruction::kMma;
+  };
+  return {.activation_dtype = options.activation_dtype,
+          .most_scratch_bytes = MostScratchBytes(device),
+          .deterministic = options.deterministic,
+          .prefill_attention = instruction(options.cuda.wgmma_attention),
+          .expert_products = instruction(options.cuda.wgmma_experts),
+          .shared_prefix_bytes = options.cuda.shared_prefix ? kWorthwhileSharedBytes : 0,
+          .fp8_products = options.cuda.fp8_products,
+          .skips_far_keys = options.cuda.alibi_skip};
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Device> device,
@@ -415,17 +407,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Devic
                    absl::StrCat(device->info().compute_capability / 10, ".",
                                 device->info().compute_capability % 10));
   }
-  RETURN_IF_ERROR(
-      CheckInstruction("cuda_attention", options.prefill_attention, options, device->info()));
-  RETURN_IF_ERROR(
-      CheckInstruction("cuda_experts", options.expert_products, options, device->info()));
-  if (options.deterministic && options.shared_prefix_bytes > 0) {
-    return WantGot("cuda_shared_prefix", "false with deterministic", "true");
-  }
-  RETURN_IF_ERROR(CheckFp8Products(options, device->info()));
-  if (options.deterministic && options.skips_far_keys) {
-    return WantGot("cuda_alibi_skip", "false with deterministic", "true");
-  }
+  RETURN_IF_ERROR(CheckExperiments(options, device->info()));
   auto counted = std::make_unique<CountedDevice>(std::move(device));
   ASSIGN_OR_RETURN(DeviceBuffer scratch, counted->Allocate(options.linear_scratch_bytes));
   return std::make_unique<CudaBackend>(std::move(counted), options, std::move(scratch));

@@ -61,7 +61,7 @@ struct CudaBackendOptions {
   bool skips_far_keys = false;
 };
 
-// The value of shared_prefix_bytes with BackendOptions::cuda_shared_prefix. A step with shared keys
+// The value of shared_prefix_bytes with CudaExperiments::shared_prefix. A step with shared keys
 // has a larger merge in each layer. An H200 reads 8 MiB in 2 us, which is an estimate of what that
 // costs; no GPU has measured it.
 inline constexpr int64_t kWorthwhileSharedBytes = int64_t{8} << 20;
@@ -70,9 +70,8 @@ inline constexpr int64_t kWorthwhileSharedBytes = int64_t{8} << 20;
 // 141 GB, that is enough for the 8192 tokens of an 8B model's step, packed or not.
 inline int64_t MostScratchBytes(const DeviceInfo& device) { return device.memory_bytes / 64; }
 
-// Returns the options for a device in use, or InvalidArgument for a name that is not one.
-absl::StatusOr<CudaBackendOptions> OptionsInUse(const BackendOptions& options,
-                                                const DeviceInfo& device);
+// Returns the options for a device in use.
+CudaBackendOptions OptionsInUse(const BackendOptions& options, const DeviceInfo& device);
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Device> device,
                                                            const CudaBackendOptions& options = {});

@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options, D
       std::unique_ptr<CudaDevice> device,
       CudaDevice::Create(options.device_ordinal,
                          {.gemm = {.cuts_depth = !options.deterministic, .log = log}}));
-  ASSIGN_OR_RETURN(const CudaBackendOptions of_backend, OptionsInUse(options, device->info()));
+  const CudaBackendOptions of_backend = OptionsInUse(options, device->info());
   return CreateCudaBackend(std::move(device), of_backend);
 }
 

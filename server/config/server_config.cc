@@ -78,43 +78,22 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
                "have the same bits with each of them.",
        .target = &engine.cpu_isa,
        .choices = {"auto", "portable", "avx2", "avx512", "amx"}},
-      {.name = "cuda_attention",
+      {.name = "cuda_experiments",
        .group = "Compute",
-       .help = "Kernel of attention for prompts on a GPU; wgmma: for compute capability 9.0, which "
-               "no GPU has run yet; auto: mma.",
-       .target = &engine.cuda_attention,
-       .choices = {"auto", "mma", "wgmma"}},
-      {.name = "cuda_experts",
-       .group = "Compute",
-       .help = "Kernel of the experts of a mixture for many tokens on a GPU; wgmma: for compute "
-               "capability 9.0, which no GPU has run yet; auto: mma.",
-       .target = &engine.cuda_experts,
-       .choices = {"auto", "mma", "wgmma"}},
-      {.name = "cuda_shared_prefix",
-       .group = "Compute",
-       .help = "On a GPU, requests that start with the same long text read its keys together "
-               "while they generate. No GPU has run this yet.",
-       .target = &engine.cuda_shared_prefix},
-      {.name = "cuda_fp8_products",
-       .group = "Compute",
-       .help = "On a GPU of compute capability 9.0, products with F8_E4M3 weights round the "
-               "activations to F8_E4M3, too, each token by a scale of its own. No GPU has run this "
-               "yet.",
-       .target = &engine.cuda_fp8_products},
-      {.name = "cuda_alibi_skip",
-       .group = "Compute",
-       .help = "On a GPU, attention of a model with ALiBi leaves out distant keys that provably "
-               "weigh nothing, but not for prompts with cuda_attention wgmma. No GPU has run this "
-               "yet.",
-       .target = &engine.cuda_alibi_skip},
+       .placeholder = "LIST",
+       .help = "Kernels for GPUs that no GPU has run yet, with commas between them. "
+               "wgmma_attention, wgmma_experts: prompts' attention and experts in the instructions "
+               "of compute capability 9.0; shared_prefix: requests that start with the same long "
+               "text read its keys together while they generate; fp8_products: with F8_E4M3 "
+               "weights, round the activations to F8_E4M3, too, on compute capability 9.0; "
+               "alibi_skip: leave out distant keys that provably weigh nothing under ALiBi.",
+       .target = &engine.cuda_experiments},
       {.name = "deterministic",
        .group = "Compute",
        .help =
            "On a GPU, a request gets the same bits alone and beside others, in any chunks of "
            "its prompt and after preemption, at the cost of speed. The CPU always does this. Not "
-           "with cuda_shared_prefix, cuda_fp8_products, cuda_alibi_skip, or wgmma as "
-           "cuda_attention or "
-           "cuda_experts.",
+           "with cuda_experiments.",
        .target = &engine.deterministic},
       {.name = "threads",
        .group = "Compute",
@@ -511,14 +490,8 @@ absl::Status Validate(const ServerConfig& config) {
     return invalid(
         absl::StrFormat("--block_size: want a power of two, got %d", config.engine.block_size));
   }
-  if (config.engine.deterministic &&
-      (config.engine.cuda_shared_prefix || config.engine.cuda_fp8_products ||
-       config.engine.cuda_alibi_skip || config.engine.cuda_attention == "wgmma" ||
-       config.engine.cuda_experts == "wgmma")) {
-    return invalid(
-        "--deterministic: want none of --cuda_shared_prefix, --cuda_fp8_products, "
-        "--cuda_alibi_skip, --cuda_attention wgmma and --cuda_experts wgmma, whose results depend "
-        "on the step");
+  if (config.engine.deterministic && !config.engine.cuda_experiments.empty()) {
+    return invalid("--deterministic: want no --cuda_experiments, whose results depend on the step");
   }
   if (config.max_message_bytes < config.engine.max_prompt_bytes) {
     return invalid(

@@ -69,27 +69,27 @@ class BackendTest(unittest.TestCase):
 
     def test_deterministic(self):
         self.serve("bfloat16", "--deterministic", numerics="cuda-4-deterministic")
-        self.assert_no_start("--deterministic: want none of --cuda_shared_prefix, --cuda_fp8_products, "
-                             "--cuda_alibi_skip, --cuda_attention wgmma and --cuda_experts wgmma",
-                             "--backend", "cuda-emulated", "--deterministic", "--cuda_attention", "wgmma", status=2)
+        self.assert_no_start("--deterministic: want no --cuda_experiments, whose results depend on the step",
+                             "--backend", "cuda-emulated", "--deterministic", "--cuda_experiments", "wgmma_attention",
+                             status=2)
         self.start("--deterministic", backend="cpu")
 
     def test_products_in_e4m3(self):
-        log = self.serve("float8", "--cuda_fp8_products", numerics="cuda-4-fp8")
+        log = self.serve("float8", "--cuda_experiments", "fp8_products", numerics="cuda-4-fp8")
         self.assertIn("INFO engine: matrices in F8_E4M3 are multiplied with activations in F8_E4M3 matrices=14 others=0", log)
 
     def test_products_in_e4m3_that_the_gpu_refuses(self):
         fault = harness.SCRATCH / "refusing"
         fault.with_suffix(".refusal").touch()
-        log = self.serve("float8", "--cuda_fp8_products", numerics="cuda-4-fp8",
+        log = self.serve("float8", "--cuda_experiments", "fp8_products", numerics="cuda-4-fp8",
                          EMULATED_DEVICE_FAULT=str(fault))
-        warnings = [line for line in log.splitlines() if "cuda_fp8_products" in line and "WARNING" in line]
+        warnings = [line for line in log.splitlines() if "fp8_products" in line and "WARNING" in line]
         self.assertEqual(len(warnings), 1, log)
         self.assertRegex(warnings[0], "cuBLASLt refuses products of some matrices .* refused=14 matrices=0 others=14")
 
     def test_products_in_e4m3_of_a_model_that_has_none(self):
-        log = self.serve("bfloat16", "--cuda_fp8_products", numerics="cuda-4-fp8")
-        self.assertRegex(log, "WARNING engine: cuda_fp8_products does nothing: .* matrices=0 others=0")
+        log = self.serve("bfloat16", "--cuda_experiments", "fp8_products", numerics="cuda-4-fp8")
+        self.assertRegex(log, "WARNING engine: fp8_products does nothing: .* matrices=0 others=0")
 
     def test_one_that_the_build_does_not_have(self):
         self.assert_no_start("backend: want auto, cpu, cuda or cuda:n, got tpu", "--backend", "tpu")
@@ -139,7 +139,7 @@ class BackendTest(unittest.TestCase):
     def test_samples_of_one_prompt_share_its_keys_where_that_is_chosen(self):
         model = harness.SCRATCH / "shared"
         make_tiny_model.write(model, "bfloat16")
-        server, client = self.start("--cuda_shared_prefix", model=model)
+        server, client = self.start("--cuda_experiments", "shared_prefix", model=model)
         self.assertEqual(client.server_info().numerics, "cuda-4-prefix")
         self.assertEqual(server.metrics()["quire_saved_keys_total"], 0)
         answer = client.generate([5 + i % 90 for i in range(300)], n=3, max_tokens=4, ignore_eos=True)
@@ -153,7 +153,7 @@ class BackendTest(unittest.TestCase):
         """The bundled model. A prompt as short as this has no far keys, so both servers read the same."""
         stories = pathlib.Path(__file__).parents[2] / "models/quire-stories"
         answers = []
-        for flags in ((), ("--cuda_alibi_skip",)):
+        for flags in ((), ("--cuda_experiments", "alibi_skip")):
             _, client = self.start("--max_model_len", "64", "--max_num_batched_tokens", "16", "--max_num_seqs", "1",
                                    *flags, model=stories)
             self.assertEqual(client.server_info().numerics, "cuda-4-skip" if flags else "cuda-4")
@@ -184,7 +184,7 @@ class BackendTest(unittest.TestCase):
             self.assertEqual(*answers)
 
     def test_skipping_is_for_models_with_alibi(self):
-        self.assertIn("cuda_alibi_skip changes nothing", self.serve("bfloat16", "--cuda_alibi_skip"))
+        self.assertIn("alibi_skip changes nothing", self.serve("bfloat16", "--cuda_experiments", "alibi_skip"))
 
     def test_the_metrics_of_the_gpu(self):
         """With a library in the place of the driver's NVML, and without any."""

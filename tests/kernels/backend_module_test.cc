@@ -98,6 +98,22 @@ TEST(BackendNameTest, TheNumberOfAGpuHasBounds) {
   }
 }
 
+TEST(CudaExperimentsTest, AreReadByNames) {
+  EXPECT_EQ(*ReadCudaExperiments(""), CudaExperiments{});
+  EXPECT_EQ(*ReadCudaExperiments("wgmma_attention"), CudaExperiments{.wgmma_attention = true});
+  EXPECT_EQ(*ReadCudaExperiments("wgmma_experts,shared_prefix"),
+            (CudaExperiments{.wgmma_experts = true, .shared_prefix = true}));
+  EXPECT_EQ(*ReadCudaExperiments("alibi_skip,fp8_products,alibi_skip"),
+            (CudaExperiments{.fp8_products = true, .alibi_skip = true}));
+  for (const char* list : {"fa3", "wgmma", ",", "shared_prefix,", " shared_prefix"}) {
+    const absl::Status status = ReadCudaExperiments(list).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << list;
+  }
+  EXPECT_EQ(ReadCudaExperiments("shared_prefix,fa3").status().message(),
+            "cuda_experiments: want names of wgmma_attention, wgmma_experts, shared_prefix, "
+            "fp8_products and alibi_skip with commas between them, got \"fa3\"");
+}
+
 // The folder of a test has no module beside it, so a test of this build has it from ../lib/quire.
 TEST(BackendNameTest, AutoIsTheCpuWithoutAModule) {
   if (OpenBackendModule("cuda", ModuleFolders()).ok()) GTEST_SKIP() << "this build has a module";

@@ -22,9 +22,9 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options, D
   }
   const char* const fault = std::getenv(kFaultVariable);
   auto device = std::make_unique<FaultyDevice>(fault == nullptr ? "" : fault);
-  ASSIGN_OR_RETURN(CudaBackendOptions of_backend, OptionsInUse(options, device->info()));
+  CudaBackendOptions of_backend = OptionsInUse(options, device->info());
   of_backend.linear_scratch_bytes = 1 << 20;
-  if (options.cuda_shared_prefix) of_backend.shared_prefix_bytes = 1;
+  if (options.cuda.shared_prefix) of_backend.shared_prefix_bytes = 1;
   return CreateCudaBackend(std::move(device), of_backend);
 }
 

@@ -123,7 +123,7 @@ class EngineTest(unittest.TestCase):
         cases = ["start", "decode 1", "decode 4", "decode 1 top_p", "prompt 64", "prompt 64 cached", "forks 4x64"]
         for model in ("bf16", "q4_k"):
             self.assertEqual([line["case"] for line in lines if line["model"] == model], cases)
-        for flags, starts in (("--cuda_shared_prefix", ["forks"]), ("--kv_dtype fp8", ["decode"] * 3 + ["forks"]),
+        for flags, starts in (("--cuda_experiments shared_prefix", ["forks"]), ("--kv_dtype fp8", ["decode"] * 3 + ["forks"]),
                               ("--deterministic", ["decode"] * 3 + ["prompt"] * 2 + ["alone"])):
             self.assertEqual([line["case"].split()[0] for line in lines if line["model"] == f"bf16 {flags}"],
                              ["start", *starts])

@@ -136,35 +136,32 @@ TEST(AttentionPathTest, AMixedStepIsOneLaunchAndASecondForPromptsOnWgmma) {
 }
 
 TEST(AttentionPathTest, WgmmaIsRefusedByNameOnAnotherChip) {
-  const auto options = [](const BackendOptions& in) { return *OptionsInUse(in, DeviceInfo{}); };
-  for (const auto& [name, instruction] :
-       {std::pair("auto", MatrixInstruction::kMma), std::pair("mma", MatrixInstruction::kMma),
-        std::pair("wgmma", MatrixInstruction::kWgmma)}) {
-    EXPECT_EQ(options({.cuda_attention = name}).prefill_attention, instruction);
-    EXPECT_EQ(options({.cuda_attention = name}).expert_products, MatrixInstruction::kMma);
-    EXPECT_EQ(options({.cuda_experts = name}).expert_products, instruction);
-    EXPECT_EQ(options({.cuda_experts = name}).prefill_attention, MatrixInstruction::kMma);
-  }
-  EXPECT_EQ(OptionsInUse({.cuda_attention = "fa3"}, {}).status().message(),
-            "cuda_attention: want auto|mma|wgmma, got fa3");
-  EXPECT_EQ(OptionsInUse({.cuda_experts = "fa3"}, {}).status().message(),
-            "cuda_experts: want auto|mma|wgmma, got fa3");
+  const auto options = [](const CudaExperiments& asked) {
+    return OptionsInUse({.cuda = asked}, DeviceInfo{});
+  };
+  EXPECT_EQ(options({}).prefill_attention, MatrixInstruction::kMma);
+  EXPECT_EQ(options({}).expert_products, MatrixInstruction::kMma);
+  EXPECT_EQ(options({.wgmma_attention = true}).prefill_attention, MatrixInstruction::kWgmma);
+  EXPECT_EQ(options({.wgmma_attention = true}).expert_products, MatrixInstruction::kMma);
+  EXPECT_EQ(options({.wgmma_experts = true}).expert_products, MatrixInstruction::kWgmma);
+  EXPECT_EQ(options({.wgmma_experts = true}).prefill_attention, MatrixInstruction::kMma);
   for (const int chip : {80, 89, 100}) {
     const auto device = [&] {
       return std::make_unique<emulator::EmulatedDevice>(
           emulator::EmulatorOptions{.compute_capability = chip});
     };
     EXPECT_TRUE(CreateCudaBackend(device(), {}).ok());
-    EXPECT_EQ(CreateCudaBackend(device(), {.prefill_attention = MatrixInstruction::kWgmma})
-                  .status()
-                  .message(),
-              absl::StrCat("cuda_attention: want mma, or compute capability 9.0, got wgmma on ",
-                           chip / 10, ".", chip % 10));
+    EXPECT_EQ(
+        CreateCudaBackend(device(), {.prefill_attention = MatrixInstruction::kWgmma})
+            .status()
+            .message(),
+        absl::StrCat("cuda_experiments: want compute capability 9.0 for wgmma_attention, got ",
+                     chip / 10, ".", chip % 10, "; leave it out"));
     EXPECT_EQ(CreateCudaBackend(device(), {.expert_products = MatrixInstruction::kWgmma})
                   .status()
                   .message(),
-              absl::StrCat("cuda_experts: want mma, or compute capability 9.0, got wgmma on ",
-                           chip / 10, ".", chip % 10));
+              absl::StrCat("cuda_experiments: want compute capability 9.0 for wgmma_experts, got ",
+                           chip / 10, ".", chip % 10, "; leave it out"));
   }
 }
 
@@ -189,7 +186,7 @@ TEST(AttentionPathTest, SharedPrefixesHaveTheirOwnNameAndLimitsAndNoFixedSplit) 
   EXPECT_EQ((*backend_of({.shared_prefix_bytes = 1}))->LeastSavedKeys(DType::kBF16, layer),
             0);  // float32
   EXPECT_EQ(backend_of({.deterministic = true, .shared_prefix_bytes = 1}).status().message(),
-            "cuda_shared_prefix: want false with deterministic, got true");
+            "cuda_experiments: want none with deterministic, got shared_prefix");
 }
 
 TEST(AttentionPathTest, ARoundedBiasHasNoFastKernelAndSharesNoKeys) {
@@ -213,7 +210,7 @@ TEST(AttentionPathTest, SkippedKeysHaveTheirOwnNameAndNoFixedSplit) {
   EXPECT_EQ(skipping->info().numerics, "cuda-4-skip");
   EXPECT_TRUE(skipping->info().keeps_key_norms);
   EXPECT_EQ(backend_of({.deterministic = true, .skips_far_keys = true}).status().message(),
-            "cuda_alibi_skip: want false with deterministic, got true");
+            "cuda_experiments: want none with deterministic, got alibi_skip");
 }
 
 TEST(AttentionPathTest, WgmmaIsRefusedByADeterministicBackend) {
@@ -222,12 +219,12 @@ TEST(AttentionPathTest, WgmmaIsRefusedByADeterministicBackend) {
                         {.deterministic = true, .prefill_attention = MatrixInstruction::kWgmma});
   EXPECT_EQ(backend.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(backend.status().message(),
-            "cuda_attention: want auto or mma with deterministic, got wgmma");
+            "cuda_experiments: want none with deterministic, got wgmma_attention");
   EXPECT_EQ(CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(),
                               {.deterministic = true, .expert_products = MatrixInstruction::kWgmma})
                 .status()
                 .message(),
-            "cuda_experts: want auto or mma with deterministic, got wgmma");
+            "cuda_experiments: want none with deterministic, got wgmma_experts");
 }
 
 TEST(AttentionPathTest, ADeterministicBackendHasNumericsOfItsOwn) {

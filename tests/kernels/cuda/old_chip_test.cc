@@ -32,16 +32,19 @@ TEST(CudaBackendTest, RefusesProductsInE4M3WhereTheyCannotRun) {
   };
   const CudaBackendOptions options = {.activation_dtype = DType::kBF16, .fp8_products = true};
   EXPECT_EQ(error(90, options), "");
-  EXPECT_EQ(error(89, options),
-            "cuda_fp8_products: want compute capability 9.0, got 8.9; leave out the flag");
-  EXPECT_EQ(error(100, options),
-            "cuda_fp8_products: want compute capability 9.0, got 10.0; leave out the flag");
+  EXPECT_EQ(
+      error(89, options),
+      "cuda_experiments: want compute capability 9.0 for fp8_products, got 8.9; leave it out");
+  EXPECT_EQ(
+      error(100, options),
+      "cuda_experiments: want compute capability 9.0 for fp8_products, got 10.0; leave it out");
   CudaBackendOptions other = options;
   other.activation_dtype = DType::kF32;
-  EXPECT_EQ(error(90, other), "cuda_fp8_products: want activations in f16 or bf16, got f32");
+  EXPECT_EQ(error(90, other),
+            "cuda_experiments: want activations in f16 or bf16 for fp8_products, got f32");
   other = options;
   other.deterministic = true;
-  EXPECT_EQ(error(90, other), "cuda_fp8_products: want false with deterministic, got true");
+  EXPECT_EQ(error(90, other), "cuda_experiments: want none with deterministic, got fp8_products");
 }
 
 }  // namespace
