@@ -59,7 +59,8 @@ def attack_again_and_again(name: str, number: int, address: str, ca: str, deadli
 
     import attacks
 
-    os.nice(10)
+    # Real attackers compute on machines of their own. These take what the server and the victim leave of the cores.
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     context = ssl.create_default_context(cafile=ca) if ca else None
     if context:
         context.set_alpn_protocols(["h2"])
