@@ -481,7 +481,7 @@ PLANTED = [
     ("the first tokens in each turn", FP8_PRODUCT, "first * args.lda * SizeOf(args.type)", "0"),
     ("parts of the other scales as well", FP8_PRODUCT, "if (part.scales != args.scales) continue;", "if (part.scales == GemmScales::kNone) continue;"),
     ("parts in e4m3 one over the other", FP8_PRODUCT, "out + part.first_row * SizeOf(args.output_type)", "out"),
-    ("the codes' last bytes under the scales", FP8_PRODUCT, "base::RoundUp(slice.m * args.k, kAlignment)", "slice.m * args.k / 512 * 256"),
+    ("the codes' last bytes under the scales", FP8_PRODUCT, "base::RoundUp(slice.m * args.k, kScratchAlignment)", "slice.m * args.k / 512 * 256"),
     ("scratch memory without room for scales", FP8_PRODUCT, "cols + base::CeilDiv(cols, kScaledGemmBlock) * SizeOf(DType::kF32)", "cols"),
     ("the scale of each second block of the file", FP8_WEIGHT, "j * kFileBlocks);", "j);"),
     ("scales of blocks without padding", FP8_WEIGHT, "? BlockScaleStride(cols) : 1;", "? cols / kScaledGemmBlock : 1;"),
