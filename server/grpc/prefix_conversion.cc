@@ -106,14 +106,14 @@ absl::Status Take(std::string_view path, const v1::Prefix& in, const PrefixTtlLi
 
 }  // namespace
 
-absl::StatusOr<engine::PrefixParams> FromProto(const v1::CreatePrefixRequest& request,
+absl::StatusOr<engine::PrefixParams> FromProto(v1::CreatePrefixRequest request,
                                                const PrefixTtlLimits& limits) {
   engine::PrefixParams params;
   params.model = request.model();
-  ASSIGN_OR_RETURN(params.content, ContentOf(request));
   if (request.has_text() && request.text().empty()) {
     return absl::InvalidArgumentError("text: want at least one byte, got an empty text");
   }
+  ASSIGN_OR_RETURN(params.content, TakeContent(request));
   RETURN_IF_ERROR(CheckLength("display_name", request.display_name(), 0, kMaxDisplayName));
   params.display_name = request.display_name();
   if (request.has_ttl()) {

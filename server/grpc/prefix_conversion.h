@@ -19,7 +19,7 @@ struct PrefixTtlLimits {
 };
 
 // Converts all fields except the caller, which the RPC handler sets, and `wait`.
-absl::StatusOr<engine::PrefixParams> FromProto(const v1::CreatePrefixRequest& request,
+absl::StatusOr<engine::PrefixParams> FromProto(v1::CreatePrefixRequest request,
                                                const PrefixTtlLimits& limits);
 absl::StatusOr<engine::PrefixUpdate> FromProto(const v1::UpdatePrefixRequest& request,
                                                const PrefixTtlLimits& limits);

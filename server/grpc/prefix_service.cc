@@ -105,11 +105,11 @@ class PrefixService final : public RawPrefixService {
                                          grpc::ByteBuffer* response) override {
     return Start<v1::CreatePrefixRequest>(
         *context, Rpc::kCreatePrefix, *request, *response,
-        [this](PrefixCall& call, const v1::CreatePrefixRequest& in) -> absl::Status {
-          ASSIGN_OR_RETURN(engine::PrefixParams params, FromProto(in, TtlLimits()));
+        [this](PrefixCall& call, v1::CreatePrefixRequest& in) -> absl::Status {
+          const bool wait = in.has_wait() ? in.wait() : true;
+          ASSIGN_OR_RETURN(engine::PrefixParams params, FromProto(std::move(in), TtlLimits()));
           params.caller = call.caller();
           const bool may_retry = !params.request_id.empty();
-          const bool wait = in.has_wait() ? in.wait() : true;
           ASSIGN_OR_RETURN(const std::string name,
                            prefixes().Create(
                                std::move(params), wait ? call.WhenDone() : [](const auto&) {}));

@@ -266,7 +266,7 @@ absl::StatusOr<std::optional<engine::ResumeParams>> ResumeOf(const v1::GenerateR
 
 }  // namespace
 
-absl::StatusOr<engine::PromptContent> ContentOf(v1::CreatePrefixRequest request) {
+absl::StatusOr<engine::PromptContent> TakeContent(v1::CreatePrefixRequest& request) {
   return TextIdsOrChat(request, request.content_case(), "content");
 }
 

@@ -28,8 +28,8 @@ namespace quire::server {
 // token_ids, chat". The texts of a request that is moved here are not copied.
 absl::StatusOr<engine::GenerateParams> FromProto(v1::GenerateRequest request);
 absl::StatusOr<engine::GenerateParams> FromProto(v1::ScoreRequest request);
-// Returns the content of a new prefix, or InvalidArgument if it has none.
-absl::StatusOr<engine::PromptContent> ContentOf(v1::CreatePrefixRequest request);
+// Takes the content of a new prefix out of `request`. Returns InvalidArgument if it has none.
+absl::StatusOr<engine::PromptContent> TakeContent(v1::CreatePrefixRequest& request);
 // Returns InvalidArgument for an unknown use.
 absl::StatusOr<text::InputKind> KindOf(const v1::TokenizeRequest& request);
 // Returns InvalidArgument when `chat` has no message.

@@ -18,18 +18,19 @@ engine::SessionCaller ToSessionCaller(const Principal& caller, bool is_operator)
 
 namespace {
 
-absl::StatusOr<engine::SessionCopy> ToCopy(const v1::SessionContent& content) {
+absl::StatusOr<engine::SessionCopy> ToCopy(v1::SessionContent content) {
   engine::SessionCopy copy{
       .ids = engine::TokenIds(content.token_ids().begin(), content.token_ids().end()),
       .content_sha256 = content.content_sha256()};
-  if (content.has_chat()) copy.messages = ToMessages(content.chat());
+  const int num_messages = content.chat().messages_size();
+  if (content.has_chat()) copy.messages = ToMessages(std::move(*content.mutable_chat()));
   int64_t before = -1;
   for (const uint32_t index : content.literal_messages()) {
-    if (index <= before || index >= static_cast<uint32_t>(content.chat().messages_size())) {
+    if (index <= before || index >= static_cast<uint32_t>(num_messages)) {
       return absl::InvalidArgumentError(
           absl::StrFormat("content.literal_messages: want ascending indexes of the %d messages of "
                           "content.chat, got %d",
-                          content.chat().messages_size(), index));
+                          num_messages, index));
     }
     (*copy.messages)[index].literal = true;
     before = index;
@@ -59,7 +60,7 @@ v1::SessionContent ToContent(const engine::SessionCopy& copy) {
 
 }  // namespace
 
-absl::StatusOr<engine::SessionParams> FromProto(const v1::CreateSessionRequest& request,
+absl::StatusOr<engine::SessionParams> FromProto(v1::CreateSessionRequest request,
                                                 const engine::SessionCaller& caller) {
   engine::SessionParams params{.caller = caller,
                                .model = request.model(),
@@ -70,12 +71,12 @@ absl::StatusOr<engine::SessionParams> FromProto(const v1::CreateSessionRequest& 
                                .request_id = request.request_id()};
   if (request.has_ttl()) params.ttl = ToAbsl(request.ttl());
   if (request.has_content()) {
-    ASSIGN_OR_RETURN(params.content, ToCopy(request.content()));
+    ASSIGN_OR_RETURN(params.content, ToCopy(std::move(*request.mutable_content())));
   }
   return params;
 }
 
-absl::StatusOr<engine::SessionAppend> FromProto(const v1::AppendToSessionRequest& request,
+absl::StatusOr<engine::SessionAppend> FromProto(v1::AppendToSessionRequest request,
                                                 const engine::SessionCaller& caller) {
   engine::SessionAppend append{.caller = caller,
                                .name = request.name(),
@@ -83,14 +84,14 @@ absl::StatusOr<engine::SessionAppend> FromProto(const v1::AppendToSessionRequest
                                .request_id = request.request_id()};
   switch (request.content_case()) {
     case v1::AppendToSessionRequest::kText:
-      append.content = request.text();
+      append.content = std::move(*request.mutable_text());
       break;
     case v1::AppendToSessionRequest::kTokenIds:
       append.content =
           engine::TokenIds(request.token_ids().ids().begin(), request.token_ids().ids().end());
       break;
     case v1::AppendToSessionRequest::kChat: {
-      ASSIGN_OR_RETURN(append.content, FromProto(request.chat()));
+      ASSIGN_OR_RETURN(append.content, FromProto(std::move(*request.mutable_chat())));
       break;
     }
     case v1::AppendToSessionRequest::CONTENT_NOT_SET:

@@ -15,10 +15,10 @@ namespace quire::server {
 engine::SessionCaller ToSessionCaller(const Principal& caller, bool is_operator);
 
 // Returns InvalidArgument when the content names messages that it does not have.
-absl::StatusOr<engine::SessionParams> FromProto(const v1::CreateSessionRequest& request,
+absl::StatusOr<engine::SessionParams> FromProto(v1::CreateSessionRequest request,
                                                 const engine::SessionCaller& caller);
 // Returns InvalidArgument when the request has no content.
-absl::StatusOr<engine::SessionAppend> FromProto(const v1::AppendToSessionRequest& request,
+absl::StatusOr<engine::SessionAppend> FromProto(v1::AppendToSessionRequest request,
                                                 const engine::SessionCaller& caller);
 engine::SessionFork FromProto(const v1::ForkSessionRequest& request,
                               const engine::SessionCaller& caller);

@@ -102,8 +102,9 @@ class AppendCall final : public SessionCall, public UnaryWriter {
   absl::Status Start(const grpc::ByteBuffer& bytes) {
     v1::AppendToSessionRequest request;
     RETURN_IF_ERROR(Read(bytes, request));
-    ASSIGN_OR_RETURN(append_, FromProto(request, caller()));
-    if (request.compute()) return Compute();
+    const bool computes = request.compute();
+    ASSIGN_OR_RETURN(append_, FromProto(std::move(request), caller()));
+    if (computes) return Compute();
     return RunOnFrontend(static_cast<int64_t>(bytes.Length()), [this] {
       v1::AppendToSessionResponse response;
       const absl::Status status = RunUnlessCancelled([&]() -> absl::Status {
@@ -161,8 +162,8 @@ class SessionService final : public RawSessionService {
     return AnswerSession<v1::CreateSessionRequest>(
         *context, Rpc::kCreateSession, *request, *response,
         [this](const engine::SessionCaller& caller,
-               const v1::CreateSessionRequest& in) -> absl::StatusOr<engine::SessionInfo> {
-          ASSIGN_OR_RETURN(const engine::SessionParams params, FromProto(in, caller));
+               v1::CreateSessionRequest& in) -> absl::StatusOr<engine::SessionInfo> {
+          ASSIGN_OR_RETURN(const engine::SessionParams params, FromProto(std::move(in), caller));
           return sessions().Create(params);
         });
   }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <grpcpp/support/byte_buffer.h>
@@ -61,9 +62,10 @@ class TokenService final : public RawTokenService {
                                               grpc::ByteBuffer* response) override {
     return OnFrontend<v1::ApplyChatTemplateRequest, v1::ApplyChatTemplateResponse>(
         *context, Rpc::kApplyChatTemplate, *request, *response,
-        [this](const v1::ApplyChatTemplateRequest& in,
+        [this](v1::ApplyChatTemplateRequest& in,
                v1::ApplyChatTemplateResponse& out) -> absl::Status {
-          ASSIGN_OR_RETURN(const engine::ChatMessages messages, FromProto(in.chat()));
+          ASSIGN_OR_RETURN(const engine::ChatMessages messages,
+                           FromProto(std::move(*in.mutable_chat())));
           const bool add_prompt =
               in.has_add_generation_prompt() ? in.add_generation_prompt() : true;
           ASSIGN_OR_RETURN(const std::string text,

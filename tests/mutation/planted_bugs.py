@@ -1161,6 +1161,8 @@ bug("RankForAll", "who asks for no rank pays for it", "if (row.wants_rank) of_ro
 bug, drop = source("server/grpc/proto_conversion.cc", "server_test:ProtoConversionTest.*")
 bug("TextsCopied", "the text of a prompt is copied, on the egress thread for a turn", "PromptContent(std::move(*request.mutable_text()));",
     "PromptContent(BUG ? std::string(request.text()) : std::move(*request.mutable_text()));")
+bug("MessagesCopied", "the messages of a chat are copied", ".content = std::move(*message.mutable_content()),",
+    ".content = BUG ? std::string(message.content()) : std::move(*message.mutable_content()),")
 bug("RankOfTops", "the likeliest tokens rank from 2", "Write(token, rank, engine,", "Write(token, BUG && rank > 0 ? rank + 1 : rank, engine,")
 
 bug, drop = source("engine/output/stop_matcher.cc", "output_test")
@@ -1289,8 +1291,8 @@ bug("PrefixEndlessTtlTold", "an error quotes a ttl that is none", 'IsFinite(ttl)
 bug, drop = source("server/grpc/session_conversion.cc", "server_test:ProtoConversionTest.*Content*")
 drop("LiteralMessageLost", "a copied session reads its users' text for control tokens", "(*copy.messages)[index].literal = true;")
 bug("LiteralMessageTwice", "a literal message of a copied session is named twice", "if (index <= before ||", "if ((BUG ? index < before : index <= before) ||")
-bug("LiteralMessageBehind", "... or is none of its messages", "index >= static_cast<uint32_t>(content.chat().messages_size())",
-    "index >= static_cast<uint32_t>(content.chat().messages_size()) + (BUG ? 1 : 0)")
+bug("LiteralMessageBehind", "... or is none of its messages", "index >= static_cast<uint32_t>(num_messages)",
+    "index >= static_cast<uint32_t>(num_messages) + (BUG ? 1 : 0)")
 
 bug, drop = source("server/grpc/proto_time.cc", "server_test:PrefixConversionTest.*")
 bug("SignsOfTwoKinds", "a duration has seconds of one sign and nanoseconds of the other", "const bool is_valid = same_sign &&",

@@ -104,8 +104,8 @@ TEST(TokenServiceTest, ACallWaitsAsOneOfItsTenant) {
   EXPECT_EQ(server.engine.last_frontend_tenant(), server.engine.last_params().sched.tenant);
 }
 
-// Of the 256 MiB of all tenants, one of several may hold half. A call holds twice its request and
-// its answer, 9 MiB here, so the 15th is refused. Without the request or without the answer, 17
+// One tenant of several may hold half of the 256 MiB of all. A call holds twice its request and its
+// answer, 9 MiB here, so the 15th is refused. Without the request or without the answer, 17
 // would fit.
 TEST(TokenServiceTest, ATenantsUnreadAnswersAreBounded) {
   ServerConfig config;

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 
 #include "engine/request/answer_size.h"
+#include "server/grpc/prefix_conversion.h"
 #include "server/grpc/session_conversion.h"
 #include "tests/server/fake_engine.h"
 #include "tests/testing/fake_tokenizer.h"
@@ -67,6 +68,28 @@ TEST(ProtoConversionTest, TheTextsOfARequestThatIsMovedAreNotCopied) {
             of_message);
   EXPECT_EQ(std::get<std::string>(FromProto(std::move(score))->continuations[0]).data(),
             of_continuation);
+}
+
+TEST(ProtoConversionTest, NorAreThoseOfPrefixesAndSessions) {
+  const std::string text(1000, 'a');
+  v1::CreatePrefixRequest prefix;
+  prefix.set_text(text);
+  v1::AppendToSessionRequest append, chat;
+  append.set_text(text);
+  chat.mutable_chat()->add_messages()->set_content(text);
+  v1::CreateSessionRequest session;
+  session.mutable_content()->mutable_chat()->add_messages()->set_content(text);
+  const char* const of_prefix = prefix.text().data();
+  const char* const of_append = append.text().data();
+  const char* const of_message = chat.chat().messages(0).content().data();
+  const char* const of_session = session.content().chat().messages(0).content().data();
+  EXPECT_EQ(std::get<std::string>(FromProto(std::move(prefix), PrefixTtlLimits())->content).data(),
+            of_prefix);
+  EXPECT_EQ(std::get<std::string>(FromProto(std::move(append), {})->content).data(), of_append);
+  EXPECT_EQ(
+      std::get<engine::ChatMessages>(FromProto(std::move(chat), {})->content)[0].content.data(),
+      of_message);
+  EXPECT_EQ((*FromProto(std::move(session), {})->content->messages)[0].content.data(), of_session);
 }
 
 TEST(ProtoConversionTest, TakesEveryField) {
