@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 
 #include "base/logging.h"
 #include "base/status_macros.h"
@@ -68,7 +69,7 @@ absl::StatusOr<int> ReadOrdinal(std::string_view text) {
 }  // namespace
 
 absl::StatusOr<CudaExperiments> ReadCudaExperiments(std::string_view list) {
-  static constexpr std::pair<std::string_view, bool CudaExperiments::*> kExperiments[] = {
+  static constexpr std::pair<absl::string_view, bool CudaExperiments::*> kExperiments[] = {
       {"wgmma_attention", &CudaExperiments::wgmma_attention},
       {"wgmma_experts", &CudaExperiments::wgmma_experts},
       {"shared_prefix", &CudaExperiments::shared_prefix},
@@ -76,15 +77,14 @@ absl::StatusOr<CudaExperiments> ReadCudaExperiments(std::string_view list) {
       {"alibi_skip", &CudaExperiments::alibi_skip}};
   CudaExperiments read;
   if (list.empty()) return read;
-  for (const absl::string_view part : absl::StrSplit(base::ToAbsl(list), ',')) {
-    const std::string_view name(part.data(), part.size());
+  for (const absl::string_view name : absl::StrSplit(base::ToAbsl(list), ',')) {
     const auto* const found =
         std::ranges::find_if(kExperiments, [&](const auto& known) { return known.first == name; });
     if (found == std::end(kExperiments)) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "cuda_experiments: want names of wgmma_attention, wgmma_experts, shared_prefix, "
           "fp8_products and alibi_skip with commas between them, got \"%s\"",
-          part));
+          name));
     }
     read.*found->second = true;
   }

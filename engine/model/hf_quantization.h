@@ -14,9 +14,9 @@ namespace quire::engine {
 //
 // Lists of modules are not read, because the file says which tensors are e4m3. Nor is what the
 // config says about activations and the KV cache: they keep the precision that they have with
-// other weights, so the answers are closer to those of the unquantised model. A flag of the server,
-// fp8_products, rounds activations. The scales of an fp8 KV cache are tensors
-// (cache_scales.h).
+// other weights, so the answers are closer to those of the unquantised model. The experiment
+// fp8_products rounds activations (kernels/backend_registry.h). The scales of an fp8 KV cache are
+// tensors (cache_scales.h).
 absl::Status CheckHfQuantization(const HfFields& fields);
 
 }  // namespace quire::engine

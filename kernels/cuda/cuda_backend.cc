@@ -349,13 +349,17 @@ absl::Status CudaBackend::Replay(const Recording& recording) {
   return device_->Replay(counted.recording());
 }
 
+std::string ComputeCapability(const DeviceInfo& device) {
+  return absl::StrCat(device.compute_capability / 10, ".", device.compute_capability % 10);
+}
+
 absl::Status CheckExperiments(const CudaBackendOptions& options, const DeviceInfo& device) {
   struct Experiment {
     std::string_view name;
     bool is_on = false;
     bool wants_hopper = false;  // cuBLASLt 13 documents the scales of fp8_products for it alone
   };
-  constexpr int kHopper = 90;
+  const bool is_hopper = HasInstruction(device, MatrixInstruction::kWgmma);
   for (const Experiment& experiment :
        {Experiment{"wgmma_attention", options.prefill_attention == MatrixInstruction::kWgmma, true},
         {"wgmma_experts", options.expert_products == MatrixInstruction::kWgmma, true},
@@ -366,11 +370,10 @@ absl::Status CheckExperiments(const CudaBackendOptions& options, const DeviceInf
     if (options.deterministic) {
       return WantGot("cuda_experiments", "none with deterministic", experiment.name);
     }
-    if (experiment.wants_hopper && device.compute_capability != kHopper) {
+    if (experiment.wants_hopper && !is_hopper) {
       return WantGot("cuda_experiments",
                      absl::StrCat("compute capability 9.0 for ", base::ToAbsl(experiment.name)),
-                     absl::StrCat(device.compute_capability / 10, ".",
-                                  device.compute_capability % 10, "; leave it out"));
+                     ComputeCapability(device) + "; leave it out");
     }
   }
   if (options.fp8_products && options.activation_dtype == DType::kF32) {
@@ -403,9 +406,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Devic
   }
   constexpr int kOldestChip = 80;
   if (device->info().compute_capability < kOldestChip) {
-    return WantGot("device", "compute capability 8.0 or later",
-                   absl::StrCat(device->info().compute_capability / 10, ".",
-                                device->info().compute_capability % 10));
+    return WantGot("device", "compute capability 8.0 or later", ComputeCapability(device->info()));
   }
   RETURN_IF_ERROR(CheckExperiments(options, device->info()));
   auto counted = std::make_unique<CountedDevice>(std::move(device));

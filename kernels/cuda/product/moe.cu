@@ -37,7 +37,7 @@ int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scra
   int64_t used = 0;
   const auto take = [&](int64_t elements, int64_t size) {
     char* const at = base == nullptr ? nullptr : base + used;
-    used += (elements * size + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    used += base::RoundUp(elements * size, kScratchAlignment);
     return at;
   };
   const int64_t choices = tokens * args.num_experts_per_token;
