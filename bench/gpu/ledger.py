@@ -28,7 +28,6 @@ class Kernel:
 
 
 CUDA = "kernels/cuda"
-ATTENTION_ROOM, PRODUCT_ROOM, SAMPLE_ROOM, DEVICE_ROOM = (f"{CUDA}/{room}" for room in ("attention", "product", "sample", "device"))
 
 
 def step_op(path: str) -> Kernel:
@@ -36,37 +35,37 @@ def step_op(path: str) -> Kernel:
 
 
 def sources(room: str, *names: str) -> tuple[str, ...]:
-    return tuple(f"{room}/{name}" for name in names)
+    return tuple(f"{CUDA}/{room}/{name}" for name in names)
 
 
-ATTENTION = sources(ATTENTION_ROOM, "paged_attention.cu", "attention_plan.cc", "shared_units.cc") + (
+ATTENTION = sources("attention", "paged_attention.cu", "attention_plan.cc", "shared_units.cc") + (
     "kernels/ops/paged_attention.cc",)
 KERNELS = {
-    "primitives": Kernel(sources(DEVICE_ROOM, "primitives.cuh"), ("primitives", "hopper_primitives")),
+    "primitives": Kernel(sources("device", "primitives.cuh"), ("primitives", "hopper_primitives")),
     "paged_attention": Kernel(ATTENTION, ("paged_attention",)),
-    "fp8_attention": Kernel(ATTENTION + sources(ATTENTION_ROOM, "fp8_attention.cu"), ("fp8_attention",)),
-    "prefill_attention": Kernel(ATTENTION + sources(ATTENTION_ROOM, "prefill_attention.cu"), ("prefill_attention",)),
+    "fp8_attention": Kernel(ATTENTION + sources("attention", "fp8_attention.cu"), ("fp8_attention",)),
+    "prefill_attention": Kernel(ATTENTION + sources("attention", "prefill_attention.cu"), ("prefill_attention",)),
     "shared_units": Kernel(ATTENTION, ("shared_keys",)),
-    "skipping_attention": Kernel(ATTENTION + sources(ATTENTION_ROOM, "skipping_attention.cu"), ("far_keys",)),
+    "skipping_attention": Kernel(ATTENTION + sources("attention", "skipping_attention.cu"), ("far_keys",)),
     "attn_merge": Kernel(ATTENTION, ("attn_merge", "paged_attention")),
-    "attention_reference": Kernel(sources(ATTENTION_ROOM, "attention_reference.cu") + ("kernels/ops/paged_attention.cc",),
+    "attention_reference": Kernel(sources("attention", "attention_reference.cu") + ("kernels/ops/paged_attention.cc",),
                                   ("attention_reference",)),
     **{path.split("/")[-1]: step_op(path) for path in (
         "gather_rows", "norm", "attention/copy_blocks", "attention/qkv_post", "attention/shift_keys",
         "attention/update_table", "product/linear", "sample/argmax", "sample/take_tokens")},
     "embed": Kernel((f"{CUDA}/embed.cu", "kernels/ops/embed.cc"), ("step_ops", "packed_gemm")),
     "plan_decodes": Kernel(ATTENTION, ("plan_decodes",)),
-    "sample": Kernel(sources(SAMPLE_ROOM, "sample.cu") + ("kernels/ops/sample.cc",), ("device_sampler",)),
-    "weight_product": Kernel(sources(PRODUCT_ROOM, "weight_product.cu"), ("packed_gemm",)),
-    "fp8_product": Kernel(sources(PRODUCT_ROOM, "fp8_product.cu"), ("fp8_product",)),
-    "fixed_rows_gemm": Kernel(sources(PRODUCT_ROOM, "fixed_rows_gemm.cc"), ("fixed_rows_gemm",)),
-    "wgmma_grouped_gemm": Kernel(sources(PRODUCT_ROOM, "wgmma_grouped_gemm.cu", "expert_product.cu"), ("moe",)),
-    "moe": Kernel(sources(PRODUCT_ROOM, "moe.cu", "expert_product.cu") + ("kernels/ops/moe.cc",), ("moe",)),
-    "CudaBackend": Kernel((f"{CUDA}/cuda_backend.cc", f"{SAMPLE_ROOM}/device_sampler.cc") + sources(
-        PRODUCT_ROOM, "cuda_weight_layout.cc", "fp8_support.cc", "fp8_weight.cc", "pack_weight.cc", "weight_upload.cc"),
+    "sample": Kernel(sources("sample", "sample.cu") + ("kernels/ops/sample.cc",), ("device_sampler",)),
+    "weight_product": Kernel(sources("product", "weight_product.cu"), ("packed_gemm",)),
+    "fp8_product": Kernel(sources("product", "fp8_product.cu"), ("fp8_product",)),
+    "fixed_rows_gemm": Kernel(sources("product", "fixed_rows_gemm.cc"), ("fixed_rows_gemm",)),
+    "wgmma_grouped_gemm": Kernel(sources("product", "wgmma_grouped_gemm.cu", "expert_product.cu"), ("moe",)),
+    "moe": Kernel(sources("product", "moe.cu", "expert_product.cu") + ("kernels/ops/moe.cc",), ("moe",)),
+    "CudaBackend": Kernel((f"{CUDA}/cuda_backend.cc",) + sources("sample", "device_sampler.cc") + sources(
+        "product", "cuda_weight_layout.cc", "fp8_support.cc", "fp8_weight.cc", "pack_weight.cc", "weight_upload.cc"),
         ("backend", "bad_arguments")),
     "CudaDevice": Kernel((f"{CUDA}/cuda_module.cc",) + sources(
-        DEVICE_ROOM, "cublas_gemm.cc", "cuda_device.cc", "device.cc", "gemm_shape.cc", "tensor_map.cc"),
+        "device", "cublas_gemm.cc", "cuda_device.cc", "device.cc", "gemm_shape.cc", "tensor_map.cc"),
         ("device", "hopper_primitives")),
     "tile_product (tests)": Kernel(("tests/kernels/cuda/tile_product.cuh",), ("tile_product",)),
 }

@@ -93,15 +93,14 @@ KERNELS = {
     f"{PRODUCT}/fp8_weight.cc": [(f"{PRODUCT}/fp8_weight.cc", "cuda_fp8_product_test")],
     **{f"{PRODUCT}/{name}": [(f"{PRODUCT}/fp8_product.cu", "cuda_fp8_product_test")]
        for name in ("fp8_product.cu", "quantize_tokens.cuh")},
+    f"{PRODUCT}/linear_epilogue.cuh": [(f"{PRODUCT}/linear.cu", "cuda_step_ops_test")],
     f"{PRODUCT}/moe_routing.cuh": [(f"{PRODUCT}/moe.cu", "cuda_moe_test")],
     f"{DEVICE}/rows.cuh": [(f"{CUDA}/norm.cu", "cuda_step_ops_test"),
                            (f"{SAMPLE}/sample.cu", "cuda_device_sampler_test")],
 }
-for step_op, unit in (*((op, op) for op in ("embed", "gather_rows", "norm", "sample/argmax", "sample/take_tokens",
-                                            "attention/copy_blocks", "attention/qkv_post", "attention/shift_keys",
-                                            "attention/update_table")),
-                      ("product/linear_epilogue", "product/linear")):
-    KERNELS[f"{CUDA}/{step_op}.cuh"] = [(f"{CUDA}/{unit}.cu", "cuda_step_ops_test")]
+for step_op in ("embed", "gather_rows", "norm", "attention/copy_blocks", "attention/qkv_post", "attention/shift_keys",
+                "attention/update_table", "sample/argmax", "sample/take_tokens"):
+    KERNELS[f"{CUDA}/{step_op}.cuh"] = [(f"{CUDA}/{step_op}.cu", "cuda_step_ops_test")]
 KERNELS[f"{CUDA}/embed.cuh"] += [(f"{CUDA}/embed.cu", "cuda_packed_gemm_test"),
                                  (f"{CUDA}/embed.cu", "cuda_fp8_product_test"),
                                  (f"{CUDA}/embed.cu", "cuda_large_tensor_test")]
