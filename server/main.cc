@@ -34,7 +34,6 @@
 #include "server/config/tls_files.h"
 #include "server/door/door.h"
 #include "server/gpu/gpu_watch.h"
-#include "server/grpc/cache_map_conversion.h"
 #include "server/grpc/grpc_server.h"
 #include "server/grpc/library_logs.h"
 #include "server/health/health.h"
@@ -45,6 +44,7 @@
 #include "server/http/process_memory.h"
 #include "server/identity/file_watcher.h"
 #include "server/identity/identity_store.h"
+#include "server/service/cache_map_conversion.h"
 #include "server/stop_signals.h"
 
 namespace quire::server {

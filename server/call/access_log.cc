@@ -16,8 +16,8 @@ void AccessLog::Ended(const EndedCall& call, absl::Time now) {
   const auto rpc = static_cast<size_t>(call.rpc);
   const auto code = static_cast<size_t>(call.code);
   const auto write = [&](std::initializer_list<base::LogField> fields) {
-    if (!failed) return base::Log(base::LogLevel::kInfo, "rpc", kRpcNames[rpc], fields);
-    base::LogLimited(failures_[rpc][code], now, base::LogLevel::kInfo, "rpc", kRpcNames[rpc],
+    if (!failed) return base::Log(base::LogLevel::kInfo, "rpc", kRpcs[rpc].method, fields);
+    base::LogLimited(failures_[rpc][code], now, base::LogLevel::kInfo, "rpc", kRpcs[rpc].method,
                      fields);
   };
   const base::LogField id("request_id", call.request_id);

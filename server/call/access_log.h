@@ -43,7 +43,7 @@ class AccessLog {
 
  private:
   const AccessLogMode mode_;
-  std::array<std::array<base::LogLimit, kStatusCodeNames.size()>, kRpcNames.size()> failures_;
+  std::array<std::array<base::LogLimit, kStatusCodeNames.size()>, kRpcs.size()> failures_;
 };
 
 }  // namespace quire::server

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "absl/base/thread_annotations.h"
@@ -49,14 +51,48 @@ enum class Rpc : uint8_t {
   kConverse,
 };
 
-inline constexpr auto kRpcNames = std::to_array<std::string_view>({
-    "Generate",     "GenerateStream",    "Score",        "GenerateBatch", "Tokenize",
-    "Detokenize",   "ApplyChatTemplate", "ListModels",   "GetModelInfo",  "GetServerInfo",
-    "GetStats",     "GetCacheMap",       "Abort",        "Drain",         "FlushPrefixCache",
-    "GetQuota",     "ListTenants",       "CreatePrefix", "GetPrefix",     "ListPrefixes",
-    "UpdatePrefix", "DeletePrefix",      "WarmPrefix",   "CreateSession", "GetSession",
-    "ListSessions", "AppendToSession",   "ForkSession",  "CloseSession",  "Converse",
+struct RpcName {
+  std::string_view service;  // of quire.v1
+  std::string_view method;   // no two services have one of the same name
+};
+
+inline constexpr auto kRpcs = std::to_array<RpcName>({
+    {"InferenceService", "Generate"},
+    {"InferenceService", "GenerateStream"},
+    {"InferenceService", "Score"},
+    {"InferenceService", "GenerateBatch"},
+    {"TokenService", "Tokenize"},
+    {"TokenService", "Detokenize"},
+    {"TokenService", "ApplyChatTemplate"},
+    {"ControlService", "ListModels"},
+    {"ControlService", "GetModelInfo"},
+    {"ControlService", "GetServerInfo"},
+    {"ControlService", "GetStats"},
+    {"ControlService", "GetCacheMap"},
+    {"ControlService", "Abort"},
+    {"ControlService", "Drain"},
+    {"ControlService", "FlushPrefixCache"},
+    {"TenantService", "GetQuota"},
+    {"TenantService", "ListTenants"},
+    {"PrefixService", "CreatePrefix"},
+    {"PrefixService", "GetPrefix"},
+    {"PrefixService", "ListPrefixes"},
+    {"PrefixService", "UpdatePrefix"},
+    {"PrefixService", "DeletePrefix"},
+    {"PrefixService", "WarmPrefix"},
+    {"SessionService", "CreateSession"},
+    {"SessionService", "GetSession"},
+    {"SessionService", "ListSessions"},
+    {"SessionService", "AppendToSession"},
+    {"SessionService", "ForkSession"},
+    {"SessionService", "CloseSession"},
+    {"SessionService", "Converse"},
 });
+
+// Returns the path of an RPC, such as "/quire.v1.TokenService/Tokenize".
+std::string PathOf(Rpc rpc);
+// Returns the RPC that `path` names, or nullopt if it names none of quire.v1.
+std::optional<Rpc> FindRpc(std::string_view path);
 
 inline constexpr std::array<std::string_view, 17> kStatusCodeNames = {
     "OK",
@@ -90,8 +126,7 @@ class RpcCounters {
   }
 
  private:
-  std::array<std::array<std::atomic<uint64_t>, kStatusCodeNames.size()>, kRpcNames.size()>
-      counts_{};
+  std::array<std::array<std::atomic<uint64_t>, kStatusCodeNames.size()>, kRpcs.size()> counts_{};
 };
 
 // Counts the open calls of InferenceService. A call counts from the start of its handler until gRPC

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <grpc/grpc.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/impl/service_type.h>
 #include <grpcpp/resource_quota.h>
 
 #include "absl/time/clock.h"
@@ -17,9 +17,9 @@
 #include "base/status_macros.h"
 #include "server/config/listen_address.h"
 #include "server/door/door.h"
-#include "server/grpc/reflection_service.h"
+#include "server/grpc/grpc_calls.h"
 #include "server/grpc/request_gate.h"
-#include "server/grpc/rpc_context.h"
+#include "server/service/services.h"
 
 namespace quire::server {
 namespace {
@@ -116,31 +116,32 @@ door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
 
 // One listening server, with its services and the door in front of it.
 struct GrpcServer::Listener {
-  std::vector<std::unique_ptr<grpc::Service>> services;
+  const ServiceParts parts;  // which the calls borrow
+  CallTable calls;
   std::vector<std::string> names;  // of the services, for health
+  std::unique_ptr<grpc::CallbackGenericService> service;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
-  std::unique_ptr<grpc::Server> server;  // declared after the services that it uses
+  std::unique_ptr<grpc::Server> server;  // declared after the service that it uses
   std::unique_ptr<door::Door> door;      // declared after the acceptor that it hands connections to
 
-  void Add(const char* name, std::unique_ptr<grpc::Service> service) {
+  explicit Listener(const ServiceParts& services) : parts(services) {}
+
+  void Add(const char* name, void (*add)(const ServiceParts&, CallTable&)) {
     names.emplace_back(name);
-    services.push_back(std::move(service));
+    add(parts, calls);
   }
 
   absl::Status Listen(const ServerConfig& config, const TlsFiles& tls, const std::string& where,
-                      bool reflection, const ServiceParts& parts, door::PeerGate gate,
-                      door::PeerDirectory& peers, door::DoorCounters& door_counters) {
+                      bool reflection, door::PeerGate gate, door::PeerDirectory& peers,
+                      door::DoorCounters& door_counters) {
     ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(where));
     grpc::ServerBuilder builder;
     SetBounds(builder, config);
     SetKeepalive(builder, config);
     SetConnectionAge(builder, config);
-    if (reflection) {
-      for (auto& service : MakeReflectionServices(names, parts)) {
-        services.push_back(std::move(service));
-      }
-    }
-    for (const auto& service : services) builder.RegisterService(service.get());
+    if (reflection) AddReflectionCalls(parts, names, calls);
+    service = ServeCalls(calls);
+    builder.RegisterCallbackGenericService(service.get());
     // The door terminates TLS, so connections from the door are local and without TLS.
     acceptor = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
@@ -153,7 +154,7 @@ struct GrpcServer::Listener {
       acceptor->HandleNewConnection(&parameters);
     };
     if (gate == nullptr) {
-      gate = MakeRequestGate(parts.identities, parts.trusts_place, parts.counters);
+      gate = MakeRequestGate(parts.call.identities, parts.trusts_place, parts.call.counters);
     }
     ASSIGN_OR_RETURN(door, door::Door::Open(std::move(address), tls, DoorOptionsOf(config),
                                             std::move(gate), hand_over, peers, door_counters));
@@ -194,43 +195,43 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
                                 const GrpcServerParts& parts) {
   grpc::EnableDefaultHealthCheckService(true);
   ServiceParts services{
+      .call = {.egress = parts.egress,
+               .counters = parts.counters,
+               .access_log = access_log_,
+               .peers = peers_,
+               .identities = parts.identities,
+               .linger = config.engine.stalled_stream_timeout},
       .engine = parts.engine,
-      .egress = parts.egress,
-      .counters = parts.counters,
       .open_calls = parts.open_calls,
-      .access_log = access_log_,
-      .peers = peers_,
-      .identities = parts.identities,
       .drain = [this] { Drain(); },
-      .linger = config.engine.stalled_stream_timeout,
       .max_prefix_ttl = config.max_prefix_ttl,
       .max_parsed_bytes = std::max(
           kLeastParsedBytes, kParsedBytesPerByte * static_cast<size_t>(config.max_message_bytes)),
       .max_answer_bytes = config.max_answer_mib << 20};
-  main_ = std::make_unique<Listener>();
-  main_->Add(kInferenceService, MakeGenerateService(services));
-  main_->Add(kTokenService, MakeTokenService(services));
-  main_->Add(kPrefixService, MakePrefixService(services));
-  main_->Add(kSessionService, MakeSessionService(services));
-  main_->Add(kTenantService, MakeTenantService(services));
   control_on_main_ = ServesControlOnListen(config);
   services.serves_operators = control_on_main_;
+  main_ = std::make_unique<Listener>(services);
+  main_->Add(kInferenceService, AddGenerateCalls);
+  main_->Add(kTokenService, AddTokenCalls);
+  main_->Add(kPrefixService, AddPrefixCalls);
+  main_->Add(kSessionService, AddSessionCalls);
+  main_->Add(kTenantService, AddTenantCalls);
   if (control_on_main_) {
-    main_->Add(kControlService, MakeControlService(services));
+    main_->Add(kControlService, AddControlCalls);
   } else {
-    main_->services.push_back(MakeControlService(services));  // in part, so health names it not
+    AddControlCalls(main_->parts, main_->calls);  // in part, so health names it not
   }
-  RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, services, parts.gate,
-                                peers_, parts.door_counters));
+  RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, parts.gate, peers_,
+                                parts.door_counters));
   if (!config.control_listen.empty()) {
     const auto address = ParseListenAddress(config.control_listen);
     services.trusts_place = address.ok() && IsLoopback(*address);
     services.serves_operators = true;
-    control_ = std::make_unique<Listener>();
-    control_->Add(kControlService, MakeControlService(services));
-    control_->Add(kTenantService, MakeTenantService(services));
-    RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true, services, parts.gate,
-                                     peers_, parts.door_counters));
+    control_ = std::make_unique<Listener>(services);
+    control_->Add(kControlService, AddControlCalls);
+    control_->Add(kTenantService, AddTenantCalls);
+    RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true, parts.gate, peers_,
+                                     parts.door_counters));
   }
   SetServing(true);
   listening_ = true;

@@ -275,11 +275,11 @@ void AddChargedBlocks(const engine::TenantUsages& usages, std::vector<MetricFami
 
 MetricFamily Rpcs(const RpcCounters& counters) {
   Family family("quire_rpcs_total", MetricType::Counter, "RPCs that ended, by status code.");
-  for (size_t rpc = 0; rpc < kRpcNames.size(); ++rpc) {
+  for (size_t rpc = 0; rpc < kRpcs.size(); ++rpc) {
     for (size_t code = 0; code < kStatusCodeNames.size(); ++code) {
       const uint64_t count = counters.Get(rpc, code);
       if (count == 0 && code != 0) continue;  // a series for each code that occurred, and for OK
-      family.Add(count, {{"rpc", std::string(kRpcNames[rpc])},
+      family.Add(count, {{"rpc", std::string(kRpcs[rpc].method)},
                          {"code", std::string(kStatusCodeNames[code])}});
     }
   }

@@ -22,4 +22,11 @@ absl::Status Grant(const Principal& caller, engine::GenerateParams& params) {
   return absl::OkStatus();
 }
 
+absl::Status CheckOperator(bool trusts_place, const Principal& caller) {
+  if (trusts_place || caller.is_operator) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      "want the role operator: write roles=operator on the caller's line of --auth_token_file, or "
+      "ask at a --control_listen on loopback");
+}
+
 }  // namespace quire::server

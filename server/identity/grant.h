@@ -16,4 +16,8 @@ namespace quire::server {
 // no caller may have it: the engine refuses that one.
 absl::Status Grant(const Principal& caller, engine::GenerateParams& params);
 
+// Returns PERMISSION_DENIED unless `trusts_place` is true, which makes an operator of every caller,
+// or the caller has the operator role.
+absl::Status CheckOperator(bool trusts_place, const Principal& caller);
+
 }  // namespace quire::server

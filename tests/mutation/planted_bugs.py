@@ -1158,7 +1158,7 @@ bug("RankOfLowest", "a token without a probability ranks before all lower ids", 
 bug, drop = source("kernels/sampling/sampler.cc", "sampling_test")
 bug("RankForAll", "who asks for no rank pays for it", "if (row.wants_rank) of_row", "if (BUG || row.wants_rank) of_row")
 
-bug, drop = source("server/grpc/proto_conversion.cc", "server_test:ProtoConversionTest.*")
+bug, drop = source("server/service/proto_conversion.cc", "server_test:ProtoConversionTest.*")
 bug("TextsCopied", "the text of a prompt is copied, on the egress thread for a turn", "PromptContent(std::move(*request.mutable_text()));",
     "PromptContent(BUG ? std::string(request.text()) : std::move(*request.mutable_text()));")
 bug("MessagesCopied", "the messages of a chat are copied", ".content = std::move(*message.mutable_content()),",
@@ -1255,7 +1255,7 @@ drop("BeamsKeptApart", "the blocks of beams do not move", "blocks_.Reorder(state
 bug("BeamsRejoinTooLate", "beams come back after more than they have in common", "std::ssize(first) - 1;",
     "std::ssize(first) - 1;\n  if (BUG) return num_joint;", "beam_test:*Preemptions*")
 
-bug, drop = source("server/grpc/proto_conversion.cc", "server_test")
+bug, drop = source("server/service/proto_conversion.cc", "server_test")
 bug("e07", "fields of usage are swapped", "ToWireCount(usage.cached_tokens)",
     "ToWireCount(BUG ? usage.recomputed_tokens : usage.cached_tokens)")
 
@@ -1269,17 +1269,18 @@ drop("ResolvedIsABound", "the max_tokens of a resumed stream are a bound", "para
 bug, drop = source("client/resuming_stream.cc", "client_test")
 drop("ResolvedNotSentBack", "a client does not send back what was resolved", "if (resolved_) *request.mutable_resume_resolved() = *resolved_;")
 
-bug, drop = source("server/grpc/prefix_service.cc", "server_test:PrefixService*")
+bug, drop = source("server/service/prefix_service.cc", "server_test:PrefixService*")
 bug("PrefixLeftBehind", "a call that ends before its answer leaves its prefix", "if (!may_retry) {",
     "if (!BUG && !may_retry) {")
-bug("PrefixFailedIsFine", "a prefix that could not be computed is an answer", "if (status.ok() && info->state ==",
-    "if (!BUG && status.ok() && info->state ==")
+bug("PrefixFailedIsFine", "a prefix that could not be computed is an answer", "if (info->state ==",
+    "if (!BUG && info->state ==")
 bug("PrefixMissingAnyError", "allow_missing hides every error", "if (!absl::IsNotFound(deleted) || !in.allow_missing())",
     "if ((!BUG && !absl::IsNotFound(deleted)) || !in.allow_missing())")
 bug("PrefixPageTooLarge", "a page has any number of bytes", "num_bytes > kMaxPageBytes &&", "!BUG && num_bytes > kMaxPageBytes &&")
-bug("PrefixOperatorsNone", "operators are users", ".is_operator = CheckOperator(", ".is_operator = !BUG && CheckOperator(")
+bug("PrefixOperatorsNone", "operators are users", ".is_operator = caller_is_operator()",
+    ".is_operator = !BUG && caller_is_operator()")
 
-bug, drop = source("server/grpc/prefix_conversion.cc", "server_test:PrefixConversionTest.*")
+bug, drop = source("server/service/prefix_conversion.cc", "server_test:PrefixConversionTest.*")
 bug("PrefixTtlShort", "a ttl is shorter than the shortest", "if (ttl >= kMinPrefixTtl &&", "if ((BUG || ttl >= kMinPrefixTtl) &&")
 bug("PrefixEndFar", "an expire_time is behind --max_prefix_ttl", "&& left <= limits.max_ttl)", "&& (BUG || left <= limits.max_ttl))")
 bug("PrefixMaskIgnored", "an update takes both ends", 'if (names("ttl") && names("expire_time")) {',
@@ -1288,13 +1289,13 @@ bug("PrefixOfNothing", "an empty text is a prefix", "if (request.has_text() && r
     "if (!BUG && request.has_text() && request.text().empty()) {")
 bug("PrefixEndlessTtlTold", "an error quotes a ttl that is none", 'IsFinite(ttl) ? absl::FormatDuration(ttl)',
     '(BUG || IsFinite(ttl)) ? absl::FormatDuration(ttl)')
-bug, drop = source("server/grpc/session_conversion.cc", "server_test:ProtoConversionTest.*Content*")
+bug, drop = source("server/service/session_conversion.cc", "server_test:ProtoConversionTest.*Content*")
 drop("LiteralMessageLost", "a copied session reads its users' text for control tokens", "(*copy.messages)[index].literal = true;")
 bug("LiteralMessageTwice", "a literal message of a copied session is named twice", "if (index <= before ||", "if ((BUG ? index < before : index <= before) ||")
 bug("LiteralMessageBehind", "... or is none of its messages", "index >= static_cast<uint32_t>(num_messages)",
     "index >= static_cast<uint32_t>(num_messages) + (BUG ? 1 : 0)")
 
-bug, drop = source("server/grpc/proto_time.cc", "server_test:PrefixConversionTest.*")
+bug, drop = source("server/service/proto_time.cc", "server_test:PrefixConversionTest.*")
 bug("SignsOfTwoKinds", "a duration has seconds of one sign and nanoseconds of the other", "const bool is_valid = same_sign &&",
     "const bool is_valid = (BUG || same_sign) &&")
 bug, drop = source("server/http/metrics_exporter.cc", "server_test:MetricsExporterTest.*")
@@ -1333,31 +1334,34 @@ bug("AnyTenantUnchecked", "one of two lines of a name allows any tenant", "a.any
 bug("KindOfLineIgnored", "a line for one kind of name is for none", "auto it = by_certificate_.find(typed_name);",
     "auto it = BUG ? by_certificate_.end() : by_certificate_.find(typed_name);")
 
-bug, drop = source("server/grpc/page_tokens.cc", "server_test:PageTokensTest.*")
+bug, drop = source("server/service/page_tokens.cc", "server_test:PageTokensTest.*")
 bug("PrefixPagesOfOthers", "a page token holds for every caller", 'caller.size(), ":", base::ToAbsl(caller),',
     'BUG ? 0 : caller.size(), ":", BUG ? "" : base::ToAbsl(caller),', "server_test:PrefixServiceTest.*")
 bug("PageTokenForever", "a page token does not expire", "if (absl::ToUnixNanos(now) > content.expires) {",
     "if (!BUG && absl::ToUnixNanos(now) > content.expires) {")
 
-bug, drop = source("server/grpc/generate_service.cc", "server_test:GenerateTest.*")
-drop("e11", "a call's deadline is not passed on", "params.deadline = DeadlineOf(context_);")
+bug, drop = source("server/service/generate_service.cc", "server_test:GenerateTest.*")
+drop("e11", "a call's deadline is not passed on", "params.deadline = transport().Deadline();")
 drop("e24", "an id of metadata is a key", "params.id_is_name = id.is_name;")
 drop("e25", "an answer in one message has any size", "params.max_answer_bytes = parts_.max_answer_bytes;")
-bug, drop = source("server/grpc/token_service.cc", "server_test:GenerateTest.*")
-bug("e26", "the tokens of a text have any size", "if (num_bytes > parts_.max_answer_bytes) {", "if (!BUG && num_bytes > parts_.max_answer_bytes) {")
-bug, drop = source("server/grpc/token_service.cc", "server_test:TokenServiceTest.*")
-bug("TextsAreFree", "a tenant's texts that wait for the tokenizer have any size", "2 * static_cast<int64_t>(in.Length())));",
-    "(BUG ? 0 : 2) * static_cast<int64_t>(in.Length())));")
-drop("UnreadAreFree", "a tenant's answers that nobody reads have any size", "RETURN_IF_ERROR(call->HoldMore(num_bytes));")
-bug, drop = source("server/grpc/unary_reactor.h", "server_test:TokenServiceTest.*")
-bug("CallsOfNobody", "a call waits in the frontend as one of no tenant", "RunOnFrontend(caller.tenant,", "RunOnFrontend(BUG ? std::string() : caller.tenant,")
+bug, drop = source("server/service/token_service.cc", "server_test:GenerateTest.*")
+bug("e26", "the tokens of a text have any size", "if (num_answer_bytes > parts().max_answer_bytes) {",
+    "if (!BUG && num_answer_bytes > parts().max_answer_bytes) {")
+bug, drop = source("server/service/token_service.cc", "server_test:TokenServiceTest.*")
+bug("TextsAreFree", "a tenant's texts that wait for the tokenizer have any size", "kCallBytes + 2 * num_bytes",
+    "kCallBytes + (BUG ? 0 : 2) * num_bytes")
+bug("UnreadAreFree", "a tenant's answers that nobody reads have any size", "return HoldMore(num_answer_bytes);",
+    "return HoldMore(BUG ? 0 : num_answer_bytes);")
+bug, drop = source("server/service/unary_call.h", "server_test:TokenServiceTest.*")
+bug("CallsOfNobody", "a call waits in the frontend as one of no tenant", "RunOnFrontend(caller().tenant,",
+    "RunOnFrontend(BUG ? std::string() : caller().tenant,")
 bug, drop = source("engine/engine.cc", "engine_test:RequestEndTest.*")
 bug("CallsTakeAllSeats", "a tenant's calls fill the frontend's queue", "seats_.Reserve(tenant, limits)",
     "seats_.Reserve(tenant, BUG ? TenantLimits() : limits)")
 drop("RunningKeepsSeat", "what runs on the frontend counts as waiting", "seat->Release();")
-bug, drop = source("server/grpc/generate_service.cc", "server_test:GenerateTest.*")
-bug("e12", "a call that is cancelled goes on", ("class StreamCall", "OnCancel() override { call_.Cancel(); }"),
-    "OnCancel() override { if (!BUG) call_.Cancel(); }")
+bug, drop = source("server/service/generate_service.cc", "server_test:GenerateTest.*")
+bug("e12", "a call that is cancelled goes on", "if (submitted_ != nullptr) submitted_->Cancel();",
+    "if (!BUG && submitted_ != nullptr) submitted_->Cancel();")
 bug("e13", "a stream's own bound is lifted", ("std::make_shared<StreamSink>", ".linger ="),
     ".max_deltas = BUG ? 1 << 30 : StreamSinkOptions().max_deltas, .linger =")
 
@@ -1580,7 +1584,7 @@ bug("PrefixTreesApart", "what follows a prefix is not shown under it", "branch.p
 bug, drop = source("engine/step/step_loop.cc", "prefix_test:CachePictureTest.*")
 bug("PictureEachTime", "each question makes a new picture", "if (map_ != nullptr && now - map_time_ < kMapAge)",
     "if (!BUG && map_ != nullptr && now - map_time_ < kMapAge)")
-bug, drop = source("server/grpc/cache_map_conversion.cc", "server_test:CacheMapConversionTest.*")
+bug, drop = source("server/service/cache_map_conversion.cc", "server_test:CacheMapConversionTest.*")
 bug("CacheJsonUnbounded", "the picture's JSON has any size", "if (json.size() <= kMostCacheJsonBytes) return json;",
     "if (BUG || json.size() <= kMostCacheJsonBytes) return json;")
 bug, drop = source("server/http/admin_server.cc", "server_test:AdminServerTest.*")
@@ -1612,9 +1616,9 @@ bug, drop = source("server/grpc/library_logs.cc", "server_test:LibraryLogsTest.*
 bug("LibraryTextUncut", "a library's text is logged at any length", "text.substr(0, kMaxTextBytes)",
     "text.substr(0, BUG ? text.size() : kMaxTextBytes)")
 
-bug, drop = source("server/grpc/control_service.cc", "server_test:GrpcServerTest.*")
-bug("OperatorsAnywhere", "operators' calls are served beside --control_listen", "if (parts_.serves_operators) return",
-    "if (BUG || parts_.serves_operators) return")
+bug, drop = source("server/service/control_service.cc", "server_test:GrpcServerTest.*")
+bug("OperatorsAnywhere", "operators' calls are served beside --control_listen", "if (parts.serves_operators) return",
+    "if (BUG || parts.serves_operators) return")
 
 # --- Words that people type.
 
@@ -1751,26 +1755,35 @@ drop("ValueUnchecked", "values have any bytes", "RETURN_IF_ERROR(CheckValue(fiel
 
 # --- Memory of messages and of calls that the queue does not count.
 
-bug, drop = source("server/grpc/parsed_size.cc", "server_test:ParsedSizeTest.*")
+bug, drop = source("server/service/parsing.cc", "server_test:ParsedSizeTest.*")
 drop("MessagesCostNothing", "a message in a message costs nothing", "size_ += SizeOf(*field->message_type());")
 drop("TextsCostNothing", "a string costs its characters alone", "size_ += kString;")
 drop("PackedCostsNothing", "packed numbers cost nothing", "size_ += kArrayGrowth * size_of_number * count;")
-bug, drop = source("server/grpc/rpc_context.cc", "server_test:BatchServiceTest.*")
-bug("ParsedAnyway", "a message of any memory is parsed", "if (size > parts.max_parsed_bytes) {", "if (!BUG && size > parts.max_parsed_bytes) {")
+bug, drop = source("server/service/parsing.cc", "server_test:BatchServiceTest.*")
+bug("ParsedAnyway", "a message of any memory is parsed", "if (size > max_parsed_bytes) {", "if (!BUG && size > max_parsed_bytes) {")
+bug, drop = source("server/call/call.cc", "server_test:GrpcServerTest.*:GenerateTest.*:AuthTest.*")
+drop("CallsUncounted", "the end of a call is not counted", "parts_.counters.Count(*rpc_, status.code());")
+drop("IdsUnsent", "a call's id does not go back", "transport_.AddMetadata(kRequestIdKey, id_.id);")
+drop("AnswersLingerForEver", "an answer that nobody reads stays", "linger_->Answered();", "egress_test:CallTest.*")
+bug, drop = source("server/grpc/grpc_calls.cc", "server_test:GrpcServerTest.*:AuthTest.*")
+bug("CancelledWhileItBegins", "a call is cancelled while it begins", "if ((before & kBegun) != 0) call_->OnCancel();",
+    "if (BUG || (before & kBegun) != 0) call_->OnCancel();", "server_test:GrpcCallsTest.*")
+bug("CancelledTooEarlyNever", "... or is not cancelled when it has begun", "if (before == kCancelled) call_->OnCancel();",
+    "if (!BUG && before == kCancelled) call_->OnCancel();", "server_test:GrpcCallsTest.*")
 bug, drop = source("server/call/held_bytes.cc", "server_test:HeldBytesTest.*")
 drop("HeldForEver", "what a call held counts on", "held_.limit_.GiveBack(tenant_, count_);")
-bug, drop = source("server/grpc/reflection_service.cc", "server_test:AuthTest.*")
-bug("ReflectionForAll", "reflection asks nobody, as the door has asked", "if (const absl::Status status = CheckCaller(); !status.ok()) {",
-    "if (const absl::Status status = CheckCaller(); !BUG && !status.ok()) {")
-bug, drop = source("server/grpc/unary_reactor.h", "server_test:AuthTest.*")
+bug, drop = source("server/service/reflection_service.cc", "server_test:AuthTest.*")
+bug("ReflectionForAll", "reflection asks nobody, as the door has asked", "if (!status.ok()) return End(status);\n    transport().Read();",
+    "if (!BUG && !status.ok()) return End(status);\n    transport().Read();")
+bug, drop = source("server/service/unary_call.h", "server_test:AuthTest.*")
 bug("StrangersParsed", "a message is parsed before its caller is known", "RETURN_IF_ERROR(Identify());\n    return ParseMessage",
-    "if (BUG) RETURN_IF_ERROR(ParseMessage(parts_, bytes, message));\n    RETURN_IF_ERROR(Identify());\n    return ParseMessage")
-bug, drop = source("server/grpc/token_service.cc", "server_test:AuthTest.*")
-bug("StrangersTokenized", "a text is parsed before its caller is known", "RETURN_IF_ERROR(call->Identify());",
-    "Request early;\n      if (BUG) RETURN_IF_ERROR(ParseMessage(parts_, in, early));\n      RETURN_IF_ERROR(call->Identify());")
-bug, drop = source("server/grpc/generate_service.cc", "server_test:AuthTest.*")
-bug("StrangersGenerate", "a prompt is parsed before its caller is known", "const absl::Status read = caller.ok() ?",
-    "const absl::Status read = BUG || caller.ok() ?")
+    "if (BUG) RETURN_IF_ERROR(ParseMessage(bytes, parts_.max_parsed_bytes, message));\n    RETURN_IF_ERROR(Identify());\n    return ParseMessage")
+bug, drop = source("server/service/token_service.cc", "server_test:AuthTest.*")
+bug("StrangersTokenized", "a text is parsed before its caller is known", "RETURN_IF_ERROR(Identify());",
+    "if (BUG) RETURN_IF_ERROR(ParseMessage(bytes, parts().max_parsed_bytes, request_));\n    RETURN_IF_ERROR(Identify());")
+bug, drop = source("server/service/generate_service.cc", "server_test:AuthTest.*")
+bug("StrangersGenerate", "a prompt is parsed before its caller is known", "if (read.ok()) read = ParseMessage(",
+    "if (BUG || read.ok()) read = ParseMessage(")
 bug, drop = source("client/terminal_text.cc", "client_test:WordWrapTest.*")
 bug("WrapsLate", "a line is a column too long", "if (column_ > 0 && column_ + width > columns_) {",
     "if (column_ > 0 && column_ + width > columns_ + (BUG ? 1 : 0)) {")

@@ -14,7 +14,7 @@
 #include "server/grpc/grpc_server.h"
 #include "server/identity/identity_store.h"
 #include "tests/server/fake_engine.h"
-#include "tests/server/rpc_client.h"
+#include "tests/server/grpc_client.h"
 
 namespace quire::testing {
 
@@ -53,26 +53,5 @@ class TestServer {
   FakeEngine engine;
   std::unique_ptr<server::GrpcServer> grpc;
 };
-
-inline v1::GenerateRequest Prompt(const std::string& text = "hello") {
-  v1::GenerateRequest request;
-  request.set_text(text);
-  return request;
-}
-
-template <typename Response>
-std::vector<Response> ReadAll(RpcReader<Response>& stream) {
-  std::vector<Response> messages;
-  for (Response message; stream.Read(message);) messages.push_back(message);
-  return messages;
-}
-
-template <typename Details>
-bool HasDetails(const Outcome& outcome, Details& details) {
-  for (const google::protobuf::Any& any : outcome.details.details()) {
-    if (any.UnpackTo(&details)) return true;
-  }
-  return false;
-}
 
 }  // namespace quire::testing

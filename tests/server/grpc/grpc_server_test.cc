@@ -1,4 +1,4 @@
-// Tests TokenService, ControlService and reflection over real gRPC on loopback. Also tests which
+// Tests TokenService, ControlService and reflection over gRPC on loopback. Also tests which
 // services the server offers to which callers.
 
 #include <memory>
@@ -23,6 +23,7 @@ namespace {
 
 using quire::testing::CallOptions;
 using quire::testing::FakeEngine;
+using quire::testing::GrpcClient;
 using quire::testing::HasDetails;
 using quire::testing::Health;
 using quire::testing::Identity;
@@ -31,7 +32,6 @@ using quire::testing::MakeIdentity;
 using quire::testing::Outcome;
 using quire::testing::Prompt;
 using quire::testing::ReadAll;
-using quire::testing::RpcClient;
 using quire::testing::TestServer;
 using quire::testing::UnreadCall;
 using quire::testing::WriteTempFile;
@@ -40,7 +40,7 @@ using ::testing::UnorderedElementsAre;
 
 TEST(TokenServiceTest, Answers) {
   TestServer server;
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   v1::TokenizeRequest tokenize;
   tokenize.set_text("a\xC3\xBC");
   auto tokens = client.Tokenize(tokenize);
@@ -96,7 +96,7 @@ TEST(TokenServiceTest, ACallWaitsAsOneOfItsTenant) {
   ServerConfig config;
   config.auth_token_file = WriteTempFile("tokens", "token-of-alice-0123\n");
   TestServer server({}, config);
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   const CallOptions alice{.metadata = {{"authorization", "Bearer token-of-alice-0123"}}};
   ASSERT_TRUE(client.Generate(Prompt(), alice).status.ok());
   ASSERT_TRUE(client.Tokenize({}, alice).status.ok());
@@ -111,7 +111,7 @@ TEST(TokenServiceTest, ATenantsUnreadAnswersAreBounded) {
   ServerConfig config;
   config.auth_token_file = WriteTempFile("tokens", "token-of-alice-0123\ntoken-of-bob-012345\n");
   TestServer server({}, config);
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   const CallOptions alice{.metadata = {{"authorization", "Bearer token-of-alice-0123"}}};
   const CallOptions bob{.metadata = {{"authorization", "Bearer token-of-bob-012345"}}};
   v1::ApplyChatTemplateRequest chat;
@@ -133,7 +133,7 @@ TEST(TokenServiceTest, ATenantsUnreadAnswersAreBounded) {
 
 TEST(ControlServiceTest, Answers) {
   TestServer server;
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   const auto models = client.ListModels();
   ASSERT_TRUE(models.status.ok()) << models.status;
   ASSERT_EQ(models.response.models_size(), 1);
@@ -165,7 +165,7 @@ TEST(ControlServiceTest, Answers) {
 
 TEST(TenantServiceTest, ShowsLimitsAndUse) {
   TestServer server;
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   const auto unused = client.GetQuota();
   ASSERT_TRUE(unused.status.ok()) << unused.status;
   EXPECT_EQ(unused.response.name(), "");
@@ -209,7 +209,7 @@ TEST(TenantServiceTest, ShowsLimitsAndUse) {
 
 TEST(ControlServiceTest, AbortEndsARequest) {
   TestServer server({.default_max_tokens = 1 << 30});
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   v1::AbortRequest abort;
   EXPECT_EQ(client.Abort(abort).status.code(), absl::StatusCode::kInvalidArgument);
   abort.set_request_id("r");
@@ -228,7 +228,7 @@ TEST(ControlServiceTest, AbortEndsARequest) {
 
 TEST(HealthTest, NamesEveryServiceAndTurnsWhenDraining) {
   TestServer server({.default_max_tokens = 3, .held = true});
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   const char* const services[] = {"",
                                   "quire.v1.InferenceService",
                                   "quire.v1.PrefixService",
@@ -254,7 +254,7 @@ TEST(HealthTest, NamesEveryServiceAndTurnsWhenDraining) {
 
 TEST(GrpcServerTest, StopCancelsWhatStillRunsAtItsDeadline) {
   TestServer server({.default_max_tokens = 1 << 30});
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   auto stream = client.GenerateStream(Prompt());
   v1::GenerateStreamResponse message;
   ASSERT_TRUE(stream->Read(message));
@@ -290,7 +290,7 @@ TEST(GrpcServerTest, AMessageOverTheLimitIsRefused) {
   ServerConfig config;
   config.max_message_bytes = 4096;
   TestServer server({}, config);
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   EXPECT_TRUE(client.Generate(Prompt(std::string(3000, 'x'))).status.ok());
   EXPECT_EQ(client.Generate(Prompt(std::string(5000, 'x'))).status.code(),
             absl::StatusCode::kResourceExhausted);
@@ -302,7 +302,7 @@ TEST(GrpcServerTest, ControlIsNotServedToStrangers) {
   TestServer server({}, config);
   EXPECT_EQ(server.grpc->control_address(), "");
   const std::string address = server.grpc->address();
-  RpcClient client(absl::StrCat("127.0.0.1", address.substr(address.rfind(':'))));
+  GrpcClient client(absl::StrCat("127.0.0.1", address.substr(address.rfind(':'))));
   EXPECT_TRUE(client.Generate(Prompt()).status.ok());
   EXPECT_EQ(client.GetStats().status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(client.Drain().status.code(), absl::StatusCode::kUnimplemented);
@@ -316,8 +316,8 @@ TEST(GrpcServerTest, ControlMayHaveAnAddressOfItsOwn) {
   ServerConfig config;
   config.control_listen = "127.0.0.1:0";
   TestServer server({}, config);
-  RpcClient main(server.grpc->address());
-  RpcClient control(server.grpc->control_address());
+  GrpcClient main(server.grpc->address());
+  GrpcClient control(server.grpc->control_address());
   EXPECT_EQ(main.GetStats().status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_FALSE(main.HasReflection());
   EXPECT_EQ(main.Drain().status.code(), absl::StatusCode::kUnimplemented);
@@ -333,7 +333,7 @@ TEST(GrpcServerTest, ControlMayHaveAnAddressOfItsOwn) {
 TEST(ReflectionTest, DescribesEveryServiceThatItLists) {
   using grpc::reflection::v1::ServerReflectionRequest;
   TestServer server;
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   for (const char* version : {"v1", "v1alpha"}) {
     ServerReflectionRequest list;
     list.set_list_services("");
@@ -368,7 +368,7 @@ TEST(ReflectionTest, DescribesEveryServiceThatItLists) {
 TEST(ReflectionTest, AnswersTheOtherQuestions) {
   using grpc::reflection::v1::ServerReflectionRequest;
   TestServer server;
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   ServerReflectionRequest request;
   request.set_file_by_filename("quire/v1/inference_service.proto");
   // Itself and the files that it imports: chat.proto, status.proto, and any.proto by the latter.
@@ -392,7 +392,7 @@ TEST(AuthTest, WithoutAKnownTokenNothingIsServedButHealth) {
   ServerConfig config;
   config.auth_token_file = WriteTempFile("tokens", "token-of-alice-0123\ntoken-of-bob-012345\n");
   TestServer server({.default_max_tokens = 1 << 30}, config);
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   const CallOptions wrong{.metadata = {{"authorization", "Bearer token-of-carol-0123"}}};
   for (const CallOptions& options : {CallOptions(), wrong}) {
     const auto code = absl::StatusCode::kUnauthenticated;
@@ -440,13 +440,13 @@ TEST(AuthTest, NoRightIsCheckedAtTheDoorAlone) {
   std::vector<std::string> names;
   {
     TestServer server;
-    const auto listed = RpcClient(server.grpc->address()).Reflect("v1", list);
+    const auto listed = GrpcClient(server.grpc->address()).Reflect("v1", list);
     for (const auto& each : listed.list_services_response().service()) names.push_back(each.name());
   }
   ServerConfig config;
   config.auth_token_file = WriteTempFile("tokens", "token-of-alice-0123\n");
   TestServer server({}, config, {}, open);
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   int num_rpcs = 0;
   for (const std::string& name : names) {
     if (name == "grpc.health.v1.Health") continue;  // needs nobody
@@ -480,9 +480,9 @@ TEST(TlsTest, EncryptsAndAsksForACertificate) {
   const TlsFiles tls{.cert_chain = localhost.cert, .private_key = localhost.key};
   {
     TestServer server({}, {}, tls);
-    EXPECT_TRUE(RpcClient(server.grpc->address(), {.ca = authority.cert}).GetStats().status.ok());
+    EXPECT_TRUE(GrpcClient(server.grpc->address(), {.ca = authority.cert}).GetStats().status.ok());
     EXPECT_FALSE(
-        RpcClient(server.grpc->address()).GetStats({.timeout = absl::Seconds(1)}).status.ok());
+        GrpcClient(server.grpc->address()).GetStats({.timeout = absl::Seconds(1)}).status.ok());
   }
   TlsFiles mutual = tls;
   mutual.client_ca = authority.cert;
@@ -490,8 +490,8 @@ TEST(TlsTest, EncryptsAndAsksForACertificate) {
   config.tls_client_ca = "given";
   TestServer server({}, config, mutual);
   const auto status = [&](const Identity& identity) {
-    RpcClient client(server.grpc->address(),
-                     {.ca = authority.cert, .cert = identity.cert, .key = identity.key});
+    GrpcClient client(server.grpc->address(),
+                      {.ca = authority.cert, .cert = identity.cert, .key = identity.key});
     return client.Generate(Prompt(), {.timeout = absl::Seconds(2)}).status;
   };
   EXPECT_TRUE(status(alice).ok()) << status(alice);
@@ -510,10 +510,10 @@ TEST(TlsTest, CertificatesMayChangeWhileItServes) {
   };
   TestServer server({}, {}, files(old_authority));
   const auto ok = [&](const Identity& authority) {
-    RpcClient client(server.grpc->address(), {.ca = authority.cert});
+    GrpcClient client(server.grpc->address(), {.ca = authority.cert});
     return client.Generate(Prompt(), {.timeout = absl::Seconds(2)}).status.ok();
   };
-  RpcClient before(server.grpc->address(), {.ca = old_authority.cert});
+  GrpcClient before(server.grpc->address(), {.ca = old_authority.cert});
   EXPECT_TRUE(before.Generate(Prompt()).status.ok());
   EXPECT_TRUE(server.grpc->SetTls(files(new_authority)).ok());
   EXPECT_TRUE(ok(new_authority));
@@ -536,12 +536,12 @@ TEST(TlsTest, ConnectionsEndWithTheAuthorityOfTheirCertificates) {
   config.tls_client_ca = "given";
   TestServer server({}, config, tls);
   const auto client_of = [&](const Identity& identity) {
-    return std::make_unique<RpcClient>(
+    return std::make_unique<GrpcClient>(
         server.grpc->address(),
-        testing::RpcClientOptions{
+        testing::GrpcClientOptions{
             .ca = authority.cert, .cert = identity.cert, .key = identity.key});
   };
-  const auto code = [](RpcClient& client) {
+  const auto code = [](GrpcClient& client) {
     return client.Generate(Prompt(), {.timeout = absl::Seconds(5)}).status.code();
   };
   const auto old_client = client_of(MakeIdentity("alice", old_authority));
@@ -571,8 +571,8 @@ TEST(TlsTest, NamesOfAnotherKindAreOtherCallers) {
       {.cert_chain = localhost.cert, .private_key = localhost.key, .client_ca = authority.cert});
   const auto caller = [&](const std::string& common_name, const std::string& alternative_names) {
     const Identity identity = MakeIdentity(common_name, alternative_names, authority);
-    RpcClient client(server.grpc->address(),
-                     {.ca = authority.cert, .cert = identity.cert, .key = identity.key});
+    GrpcClient client(server.grpc->address(),
+                      {.ca = authority.cert, .cert = identity.cert, .key = identity.key});
     const absl::Status status = client.Generate(Prompt()).status;
     EXPECT_TRUE(status.ok()) << status;
     return server.engine.last_params().owner;

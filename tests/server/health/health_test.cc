@@ -25,10 +25,10 @@ namespace quire::server {
 namespace {
 
 using quire::testing::FakeEngine;
+using quire::testing::GrpcClient;
 using quire::testing::Identity;
 using quire::testing::MakeAuthority;
 using quire::testing::MakeIdentity;
-using quire::testing::RpcClient;
 using quire::testing::TestServer;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -157,7 +157,7 @@ TEST_F(HealthWatchTest, NotesEachCall) {
 
 TEST(GrpcServerHealthTest, FollowsTheWatchUntilTheDrain) {
   TestServer server;
-  RpcClient client(server.grpc->address());
+  GrpcClient client(server.grpc->address());
   using quire::testing::Health;
   EXPECT_EQ(client.CheckHealth(""), Health::kServing);
   server.grpc->SetHealthy(false);

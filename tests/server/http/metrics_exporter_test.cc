@@ -229,7 +229,7 @@ TEST(MetricsExporterTest, EveryCodeOfEveryRpcIsABoundedSetOfSeries) {
   RpcCounters counters;
   OpenCalls open_calls;
   door::DoorCounters door;
-  for (size_t rpc = 0; rpc < kRpcNames.size(); ++rpc) {
+  for (size_t rpc = 0; rpc < kRpcs.size(); ++rpc) {
     for (size_t code = 0; code < kStatusCodeNames.size(); ++code) {
       counters.Count(static_cast<Rpc>(rpc), static_cast<absl::StatusCode>(code));
     }
@@ -238,7 +238,7 @@ TEST(MetricsExporterTest, EveryCodeOfEveryRpcIsABoundedSetOfSeries) {
   size_t series = 0;
   for (const auto& [name, value] : out.samples)
     series += absl::StartsWith(name, "quire_rpcs_total");
-  EXPECT_EQ(series, kRpcNames.size() * kStatusCodeNames.size());
+  EXPECT_EQ(series, kRpcs.size() * kStatusCodeNames.size());
 }
 
 TEST(OpenCallsTest, WaitsUntilNoneIsLeft) {
