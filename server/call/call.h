@@ -81,7 +81,7 @@ struct CallParts {
 
 // A call, from its beginning to its end. The transport calls the public functions: Start once, then
 // OnMessage and OnNoMessage one at a time, and OnDone when all others have returned. OnCancel may
-// come at the same time as others, but not before the first OnMessage or OnNoMessage has returned.
+// come at the same time as others, but only after the first OnMessage has returned.
 class Call {
  public:
   // `transport` must live until OnDone. A call without `rpc` is neither counted nor logged.

@@ -53,11 +53,11 @@ class GrpcTransport final : public grpc::ServerGenericBidiReactor, public Transp
   // What gRPC reports.
   void OnReadDone(bool ok) override {
     const bool has_begun = (state_.load(std::memory_order_acquire) & kBegun) != 0;
-    if (ok) {
-      TakeMessage();
-    } else if (!has_begun || !context_.IsCancelled()) {
-      call_->OnNoMessage();
+    if (!ok) {
+      if (!has_begun || !context_.IsCancelled()) call_->OnNoMessage();
+      return;
     }
+    TakeMessage();
     // OnCancel waits for this, so that a call is not cancelled while it begins.
     const unsigned before = state_.fetch_or(kBegun, std::memory_order_acq_rel);
     if (before == kCancelled) call_->OnCancel();
@@ -102,7 +102,7 @@ class GrpcTransport final : public grpc::ServerGenericBidiReactor, public Transp
   void Cancel() override { context_.TryCancel(); }
 
  private:
-  enum : unsigned { kBegun = 1, kCancelled = 2 };
+  enum : unsigned { kBegun = 1, kCancelled = 2 };  // the call has had its first message
 
   // A message is one slice for the call: most are one already, and a parser is quickest on one.
   void TakeMessage() {

@@ -136,7 +136,6 @@ class CallInMemory final : public MemoryCall {
   void SendNoMore() override {
     if (!WaitForWish()) return;
     call_->OnNoMessage();
-    has_begun_ = true;
   }
   bool Read(google::protobuf::Message& message) override {
     const Carrier::Event event = Wait(/*sends=*/false);
@@ -189,10 +188,7 @@ class CallInMemory final : public MemoryCall {
   void Cancel(const absl::Status& status) {
     if (cancelled_.has_value() || carrier_.ended().has_value()) return;
     cancelled_ = status;
-    if (carrier_.TakeWish() && !has_begun_) {
-      call_->OnNoMessage();
-      has_begun_ = true;
-    }
+    if (carrier_.TakeWish() && !has_begun_) call_->OnNoMessage();
     if (has_begun_) call_->OnCancel();
     DropOutgoing();
   }
@@ -202,7 +198,7 @@ class CallInMemory final : public MemoryCall {
 
   Carrier carrier_;
   server::Call* call_;                     // destroys itself after OnDone
-  bool has_begun_ = false;                 // the first message, or its absence, was handled
+  bool has_begun_ = false;                 // the first message was handled
   std::optional<absl::Status> cancelled_;  // what the client then sees
 };
 

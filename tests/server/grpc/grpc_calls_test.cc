@@ -3,11 +3,14 @@
 #include "server/grpc/grpc_calls.h"
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
 
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include "absl/strings/str_cat.h"
@@ -24,7 +27,7 @@ namespace {
 struct Story {
   std::function<void()> in_message;  // runs in OnMessage
   std::promise<std::string> message;
-  std::promise<void> cancelled;
+  std::promise<void> no_message, cancelled;
   std::atomic<bool> is_cancelled = false;
 };
 
@@ -37,6 +40,10 @@ class ToldCall final : public Call {
     story_.message.set_value(std::string(bytes));
     if (story_.in_message) story_.in_message();
     if (!story_.in_message) End(absl::OkStatus());
+  }
+  void OnNoMessage() override {
+    Call::OnNoMessage();
+    story_.no_message.set_value();
   }
   void OnCancel() override {
     story_.is_cancelled = true;
@@ -117,6 +124,30 @@ TEST_F(GrpcCallsTest, ACallIsCancelledOnlyWhenItHasBegun) {
   EXPECT_EQ(story_.cancelled.get_future().wait_for(std::chrono::seconds(10)),
             std::future_status::ready);
   EXPECT_FALSE(cancelled_while_it_began);
+}
+
+// It has ended by then, and ends once.
+TEST_F(GrpcCallsTest, ACallWithoutAMessageIsNotCancelled) {
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  grpc::GenericStub stub(grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
+  const auto call = stub.PrepareCall(&context, "/a.Service/Method", &queue);
+  const auto wait = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+  };
+  call->StartCall(nullptr);
+  wait();
+  absl::SleepFor(absl::Milliseconds(50));  // so that the call begins
+  context.TryCancel();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  wait();
+  EXPECT_EQ(story_.no_message.get_future().wait_for(std::chrono::seconds(10)),
+            std::future_status::ready);
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_FALSE(story_.is_cancelled);
 }
 
 }  // namespace
