@@ -40,7 +40,7 @@ class StopPatterns {
 // at the same byte, the longest stops the text.
 //
 // Special tokens may be hidden: they are searched, but not released. A stop string is found in the
-// text with the hidden bytes, and in the text without them.
+// text with the hidden bytes, and in the text without them, which goes first among strings as long.
 class StopMatcher {
  public:
   // With `include_stop`, the whole stop string stays in the output, hidden bytes included;
