@@ -10,6 +10,7 @@
 
 #include "base/interrupt.h"
 #include "base/status_macros.h"
+#include "base/timer_thread.h"
 #include "engine/admission/admission_tickets.h"
 #include "engine/admission/cache_ledger.h"
 #include "engine/admission/running_requests.h"
@@ -75,7 +76,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   void Start() {
     if (disk_ != nullptr) disk_->Start([this] { channel_.Wake(); });
     loop_.Start();
-    prefixes_.Start([this] { return RunTimers(); });
+    timers_.Start([this] { return RunTimers(); });
   }
 
   absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
@@ -131,7 +132,6 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   void FailAll(const absl::Status& status) override;
   bool RunFrontend() override { return workers_->RunOne(); }
   bool Step() override {
-    prefixes_.RunTimers();
     RunTimers();
     bool any = loop_.Step();
     while (disk_ != nullptr && disk_->RunOne()) any = true;
@@ -141,10 +141,11 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
  private:
   class Handle;
 
-  // Runs the timers of sessions, and of requests that wait for their id. Returns when it must be
-  // called again.
+  // Runs the timers of prefixes, of sessions, and of requests that wait for their id. Returns when
+  // it must be called again.
   absl::Time RunTimers() {
-    return std::min(sessions_.RunTimers(), running_.RunTimers(parts_.clock->Now()));
+    return std::min(
+        {prefixes_.RunTimers(), sessions_.RunTimers(), running_.RunTimers(parts_.clock->Now())});
   }
   absl::Status Compute(std::shared_ptr<Request> request, int64_t num_bytes) override;
   absl::Status ComputeKnown(std::shared_ptr<Request> request, int64_t num_tokens) override;
@@ -153,6 +154,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
     channel_.Send(UnpinCommand{.pin = pin, .done = std::move(done)});
   }
 
+  PrefixRegistryConfig PrefixConfig();
   SessionRegistryConfig SessionConfig();
   // Begins the turn of a request with a session, and puts a SessionSink before its sink.
   absl::StatusOr<std::shared_ptr<SessionSink>> BeginTurn(const std::shared_ptr<Request>& request);
@@ -185,6 +187,7 @@ class EngineImpl final : public SteppedEngine, private PrefixHost {
   CacheLedger ledger_;
   Frontend frontend_;
   SessionSeam seam_;
+  base::TimerThread timers_;
   SessionRegistry sessions_;
   AdmissionTickets tickets_;
   AdmissionTickets seats_;  // of what waits in the frontend and is no request
@@ -220,12 +223,11 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config, KeptOnDisk
       frontend_(*parts_.tokenizer, parts_.chat_template.get(),
                 FrontendLimitsOf(parts_, config, [this] { return ledger_.num_pinned(); })),
       seam_(frontend_, *parts_.tokenizer, parts_.limits.max_model_len, parts_.limits.block_size),
+      timers_(*parts_.clock),
       sessions_(seam_, *parts_.clock, SessionConfig()),
       tickets_(config.max_queue),
       seats_(config.frontend_queue, "frontend_queue"),
-      prefixes_(
-          PrefixConfigOf(parts_, [this](auto ids) { return loop_.charges().ChargedFor(ids); }),
-          frontend_, ledger_, *parts_.clock, *this, std::move(kept.prefixes)),
+      prefixes_(PrefixConfig(), frontend_, ledger_, *parts_.clock, *this, std::move(kept.prefixes)),
       loop_(parts_, config, disk_.get(), channel_, running_, metrics_),
       workers_(std::make_unique<WorkerPool>(config.frontend_threads, config.frontend_queue)) {
   if (disk_ != nullptr) disk_->set_named([this] { return NamedBlocks(); });
@@ -233,6 +235,7 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config, KeptOnDisk
 
 EngineImpl::~EngineImpl() {
   tickets_.StartDrain();
+  timers_.Stop();
   prefixes_.Stop();
   running_.CancelAll();
   // Runs the remaining work of the pool, which ends its requests or hands them to the step thread.
@@ -338,7 +341,7 @@ absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_
         Refuse(std::move(*admitted), status);
       });
   if (waits) {
-    prefixes_.Wake();  // whose thread runs the timers
+    timers_.Wake();
     return absl::OkStatus();
   }
   absl::Status queued = enqueue();
@@ -346,13 +349,20 @@ absl::Status EngineImpl::Enqueue(const std::shared_ptr<Request>& request, int64_
   return !queued.ok() && running_.Erase(*request) ? queued : absl::OkStatus();
 }
 
-// Called before prefixes_ and channel_ are made, which nothing here uses yet.
+// These two are called before all is made that their functions use.
+PrefixRegistryConfig EngineImpl::PrefixConfig() {
+  PrefixRegistryConfig config = PrefixConfigOf(parts_);
+  config.charged_for = [this](auto ids) { return loop_.charges().ChargedFor(ids); };
+  config.on_earlier_timer = [this] { timers_.Wake(); };
+  return config;
+}
+
 SessionRegistryConfig EngineImpl::SessionConfig() {
   return {
       .model = parts_.model_info.name,
       .model_digest = parts_.server_info.model_digest,
       .resolve_prefix =
-          [this](const SessionCaller& caller, std::string_view name) {
+          [this](const ContextCaller& caller, std::string_view name) {
             return prefixes_.Resolve(caller.tenant, caller.limits, name);
           },
       .ledger = &ledger_,
@@ -360,7 +370,7 @@ SessionRegistryConfig EngineImpl::SessionConfig() {
       .blocks_of = PinnedBlocksOf(parts_),
       .unpin = [this](uint64_t pin, std::function<void()> done) { Unpin(pin, std::move(done)); },
       .fork_pin = [this](ForkPinCommand fork) { channel_.Send(std::move(fork)); },
-      .on_earlier_timer = [this] { prefixes_.Wake(); }};
+      .on_earlier_timer = [this] { timers_.Wake(); }};
 }
 
 absl::StatusOr<CacheLease> EngineImpl::Prepare(Request& request, SessionSink* session) {

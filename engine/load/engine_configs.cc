@@ -74,13 +74,11 @@ std::function<std::vector<int64_t>(int64_t)> PinnedBlocksOf(const EngineParts& p
   };
 }
 
-PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts,
-                                    std::function<double(std::span<const int32_t>)> charged_for) {
+PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts) {
   PrefixRegistryConfig config{.model = parts.model_info.name,
                               .model_digest = parts.server_info.model_digest,
                               .block_size = parts.limits.block_size,
-                              .blocks_of = PinnedBlocksOf(parts),
-                              .charged_for = std::move(charged_for)};
+                              .blocks_of = PinnedBlocksOf(parts)};
   for (const KvGroup& group : parts.cache.groups()) {
     config.bytes_per_block.push_back(parts.cache.shape().bytes_per_block(group));
   }

@@ -29,8 +29,7 @@ std::vector<LedgerGroup> LedgerGroups(const KvCache& cache, const StepLimits& li
 // Returns a function that gives the blocks, by KV group, that a pin of so many tokens holds.
 std::function<std::vector<int64_t>(int64_t)> PinnedBlocksOf(const EngineParts& parts);
 
-// `charged_for`: see PrefixRegistryConfig.
-PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts,
-                                    std::function<double(std::span<const int32_t>)> charged_for);
+// Returns the config without its functions of the engine.
+PrefixRegistryConfig PrefixConfigOf(const EngineParts& parts);
 
 }  // namespace quire::engine

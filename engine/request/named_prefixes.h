@@ -16,18 +16,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "engine/request/contexts.h"
 #include "engine/request/request.h"
 
 namespace quire::engine {
 
 inline constexpr int32_t kMaxPrefixes = 4096;  // of one engine
-
-// Who asks. A prefix belongs to a tenant.
-struct PrefixCaller {
-  std::string tenant;
-  bool is_operator = false;  // sees the prefixes of all tenants
-  TenantLimits limits;
-};
 
 enum class PrefixState {
   kComputing,
@@ -41,7 +35,7 @@ inline constexpr size_t kNumPrefixStates = 4;
 using PrefixExpiration = std::variant<absl::Duration, absl::Time>;
 
 struct PrefixParams {
-  PrefixCaller caller;
+  ContextCaller caller;
   std::string model;  // empty: the served model
   PromptContent content;
   std::string display_name;  // at most 128 bytes
@@ -110,7 +104,7 @@ class NamedPrefixes {
   // `done` once, when the prefix is ready or has failed, on any thread. After an error `done` is
   // not called.
   virtual absl::StatusOr<std::string> Create(PrefixParams params, Done done) = 0;
-  virtual absl::StatusOr<PrefixInfo> Get(const PrefixCaller& caller,
+  virtual absl::StatusOr<PrefixInfo> Get(const ContextCaller& caller,
                                          std::string_view name) const = 0;
 
   struct Page {
@@ -119,16 +113,16 @@ class NamedPrefixes {
   };
   // Lists prefixes that the caller may use. `tenant`: only those of this owner; only operators may
   // name another tenant. `after` is 0 or a cursor of the page before.
-  virtual absl::StatusOr<Page> List(const PrefixCaller& caller, std::optional<std::string> tenant,
+  virtual absl::StatusOr<Page> List(const ContextCaller& caller, std::optional<std::string> tenant,
                                     uint64_t after, int32_t at_most) const = 0;
-  virtual absl::StatusOr<PrefixInfo> Update(const PrefixCaller& caller,
+  virtual absl::StatusOr<PrefixInfo> Update(const ContextCaller& caller,
                                             const PrefixUpdate& update) = 0;
   // Requests that run on the prefix continue. Its blocks become evictable when the last of them has
   // ended.
-  virtual absl::Status Delete(const PrefixCaller& caller, std::string_view name,
+  virtual absl::Status Delete(const ContextCaller& caller, std::string_view name,
                               std::string_view etag) = 0;
   // Brings the prefix into memory if it is not there. Calls `done` once, on any thread.
-  virtual void Warm(const PrefixCaller& caller, std::string_view name, Done done) = 0;
+  virtual void Warm(const ContextCaller& caller, std::string_view name, Done done) = 0;
 };
 
 }  // namespace quire::engine

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "engine/request/contexts.h"
 #include "engine/request/request.h"
 #include "engine/request/session_counts.h"
 
@@ -30,13 +31,6 @@ inline constexpr uint64_t kFirstSessionPin = uint64_t{1} << 63;
 inline constexpr absl::Duration kMinSessionTtl = absl::Seconds(10);
 inline constexpr absl::Duration kMaxSessionTtl = absl::Hours(24);
 
-// Who asks. A session belongs to a tenant.
-struct SessionCaller {
-  std::string tenant;
-  bool is_operator = false;  // may get, list and close the sessions of all tenants
-  TenantLimits limits;
-};
-
 // All that a session has behind its prefix. Create makes the session again of it, on any server of
 // the same model.
 struct SessionCopy {
@@ -50,7 +44,7 @@ struct SessionCopy {
 };
 
 struct SessionParams {
-  SessionCaller caller;
+  ContextCaller caller;
   std::string model;         // empty: the served model
   std::string prefix_name;   // the session begins with its tokens; empty: with none
   std::string display_name;  // at most 128 bytes
@@ -81,7 +75,7 @@ struct SessionInfo {
 };
 
 struct SessionAppend {
-  SessionCaller caller;
+  ContextCaller caller;
   std::string name;
   PromptContent content;
   std::string etag;  // if not empty, must be the current one
@@ -97,7 +91,7 @@ struct SessionAppended {
 };
 
 struct SessionFork {
-  SessionCaller caller;
+  ContextCaller caller;
   std::string name;
   std::optional<int64_t> at_token;    // 0..num_tokens; absent: all
   int64_t count = 1;                  // 1..kMaxForkCount
@@ -125,11 +119,11 @@ class Sessions {
   // With a content of messages, renders the chat template on the thread of the caller, where a
   // base::Interrupt may stop it early.
   virtual absl::StatusOr<SessionInfo> Create(const SessionParams& params) = 0;
-  virtual absl::StatusOr<SessionInfo> Get(const SessionCaller& caller, std::string_view name) = 0;
+  virtual absl::StatusOr<SessionInfo> Get(const ContextCaller& caller, std::string_view name) = 0;
   // Returns the session and its content, without what a turn that runs adds. PermissionDenied for
   // an operator of another tenant, and on a prefix of messages of another tenant.
   // FailedPrecondition if the session does not begin with all tokens of its prefix any more.
-  virtual absl::StatusOr<SessionInfo> GetWithContent(const SessionCaller& caller,
+  virtual absl::StatusOr<SessionInfo> GetWithContent(const ContextCaller& caller,
                                                      std::string_view name) = 0;
 
   struct Page {
@@ -138,7 +132,7 @@ class Sessions {
   };
   // Lists the sessions of `tenant`; absent: of the caller's tenant. Returns PermissionDenied if a
   // caller that is no operator names another tenant. `after` is 0 or a cursor of the page before.
-  virtual absl::StatusOr<Page> List(const SessionCaller& caller,
+  virtual absl::StatusOr<Page> List(const ContextCaller& caller,
                                     const std::optional<std::string>& tenant, uint64_t after,
                                     int32_t at_most) = 0;
 
@@ -154,7 +148,7 @@ class Sessions {
   virtual absl::StatusOr<std::vector<SessionInfo>> Fork(const SessionFork& fork) = 0;
 
   // Ends a session and cancels its turn. A session that does not exist is no error.
-  virtual absl::Status Close(const SessionCaller& caller, std::string_view name) = 0;
+  virtual absl::Status Close(const ContextCaller& caller, std::string_view name) = 0;
 };
 
 }  // namespace quire::engine

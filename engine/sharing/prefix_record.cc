@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "base/sha256.h"
 
 namespace quire::engine {
 namespace {
-
-constexpr size_t kMostAllowed = 256;
 
 // Digests without a version, of 32 bytes, are of the first one.
 constexpr char kDigestVersion[] = "2";
@@ -44,7 +41,7 @@ std::string ContentOnly(const PromptContent& given) {
 
 }  // namespace
 
-bool PrefixRecord::MayBeUsedBy(const PrefixCaller& caller) const {
+bool PrefixRecord::MayBeUsedBy(const ContextCaller& caller) const {
   if (IsOwnedBy(caller)) return true;
   return std::ranges::any_of(allowed_tenants, [&](const std::string& allowed) {
     return allowed == "*" || allowed == caller.tenant;
@@ -57,12 +54,10 @@ absl::Time PrefixRecord::End() const {
   return hit == PrefixContent::kNoHit ? expires : std::max(expires, absl::FromUnixNanos(hit) + ttl);
 }
 
-std::string PrefixRecord::etag() const { return absl::StrCat(absl::Hex(pin), "-", version); }
-
 absl::Status CheckAllowedTenants(const std::vector<std::string>& tenants) {
-  if (tenants.size() <= kMostAllowed) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("allowed_tenants: want at most %d, got %d", kMostAllowed, tenants.size()));
+  if (tenants.size() <= kMostAllowedTenants) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("allowed_tenants: want at most %d, got %d",
+                                                    kMostAllowedTenants, tenants.size()));
 }
 
 int64_t NumBytesToEncode(const PromptContent& given) {

@@ -5,15 +5,10 @@
 
 #include "absl/strings/str_format.h"
 
-#include "base/resource_name.h"
 #include "base/status_macros.h"
-#include "engine/sharing/field_checks.h"
 
 namespace quire::engine {
 namespace {
-
-// The longest sleep of the housekeeper.
-constexpr absl::Duration kLongestWait = absl::Hours(1);
 
 // How often the disk learns of an end that hits have moved. A crash may cost an eighth of the ttl.
 constexpr int64_t kNotesPerTtl = 8;
@@ -48,128 +43,69 @@ PrefixRegistry::PrefixRegistry(PrefixRegistryConfig config, const Frontend& fron
       ledger_(ledger),
       clock_(clock),
       host_(host),
-      log_(std::move(log)) {
+      log_(std::move(log)),
+      table_(clock, {.collection = "prefixes",
+                     .most = kMaxPrefixes,
+                     .on_earlier_timer = config_.on_earlier_timer}) {
   if (log_ != nullptr) Restore();
-}
-
-void PrefixRegistry::Start(std::function<absl::Time()> others) {
-  other_timers_ = std::move(others);
-  housekeeper_ = std::thread([this] { Keep(); });
 }
 
 void PrefixRegistry::Stop() {
   {
     base::MutexLock lock(mu_);
     stopping_ = true;
-    timers_changed_.NotifyAll();
-    for (const auto& [pin, record] : records_) {
+    for (const auto& [pin, record] : table_.records()) {
       if (record->End() != record->saved_end) NoteChange(*record);
     }
   }
-  if (housekeeper_.joinable()) housekeeper_.join();
   if (log_ != nullptr) WriteLog();
-}
-
-void PrefixRegistry::Wake() {
-  base::MutexLock lock(mu_);
-  woken_ = true;
-  timers_changed_.NotifyAll();
-}
-
-void PrefixRegistry::Keep() {
-  while (true) {
-    const absl::Time others = other_timers_ ? other_timers_() : absl::InfiniteFuture();
-    const absl::Time next = RunTimers();
-    base::MutexLock lock(mu_);
-    if (stopping_) return;
-    const absl::Time first = timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first;
-    if (first < next || NextWrite() <= clock_.Now() || std::exchange(woken_, false)) continue;
-    const absl::Duration wait =
-        std::min(std::min({first, others, NextWrite()}) - clock_.Now(), kLongestWait);
-    if (wait > absl::ZeroDuration()) {
-      timers_changed_.WaitFor(mu_, absl::ToChronoNanoseconds(wait));
-    }
-  }
 }
 
 absl::Time PrefixRegistry::RunTimers() {
   std::vector<RecordPtr> ended;
-  absl::Time next = absl::InfiniteFuture();
   {
     base::MutexLock lock(mu_);
     const absl::Time now = clock_.Now();
-    while (!requests_by_end_.empty() && requests_by_end_.begin()->first <= now) {
-      ForgetRequest(RequestKey(requests_by_end_.begin()->second));
-    }
-    while (!timers_.empty() && timers_.begin()->first <= now) {
-      const RecordPtr record = records_.at(timers_.begin()->second);
+    while (const RecordPtr record = table_.TakeDue(now)) {
       if (record->End() > now) {
         SetTimer(*record);
         if (record->End() != record->saved_end) NoteChange(*record);
         continue;
       }
-      Remove(*record);
+      Remove(record);
       ended.push_back(record);
     }
-    if (!timers_.empty()) next = timers_.begin()->first;
   }
   for (const RecordPtr& record : ended) GiveBack(record);
   if (log_ != nullptr) WriteLog();
-  return next;
+  base::MutexLock lock(mu_);
+  return std::min(table_.next_timer(), NextWrite());
 }
 
 void PrefixRegistry::SetTimer(PrefixRecord& record) {
-  timers_.erase({record.timer, record.pin});
-  record.timer = record.End();
+  absl::Time timer = record.End();
   if (log_ != nullptr && record.refresh_on_hit) {
     // Hits move the end. The disk learns of it at these times.
-    record.timer =
-        std::min(record.timer, clock_.Now() + std::max(record.ttl / kNotesPerTtl, kLeastNotePause));
+    timer = std::min(timer, clock_.Now() + std::max(record.ttl / kNotesPerTtl, kLeastNotePause));
   }
-  timers_.emplace(record.timer, record.pin);
-  if (timers_.begin()->second == record.pin) timers_changed_.NotifyAll();
+  table_.SetTimer(record, timer);
 }
 
-void PrefixRegistry::Remove(PrefixRecord& record) {
-  timers_.erase({record.timer, record.pin});
-  by_name_.erase(record.name);
-  records_.erase(record.pin);
-  record.is_gone = true;
-  num_prefixes_.GiveBack(record.tenant, 1);
-  NoteChange(record);
-}
-
-void PrefixRegistry::Remember(const PrefixRecord& record, absl::Duration left) {
-  const RequestKey key(record.tenant, record.request_id);
-  ForgetRequest(key);
-  const absl::Time end = clock_.Now() + left;
-  requests_[key] = {.pin = record.pin, .digest = record.request_digest, .end = end};
-  requests_by_end_.emplace(end, key);
-  num_requests_.Take(record.tenant, 1);
-}
-
-void PrefixRegistry::ForgetRequest(const RequestKey& key) {
-  const auto it = requests_.find(key);
-  if (it == requests_.end()) return;
-  requests_by_end_.erase({it->second.end, key});
-  requests_.erase(it);
-  num_requests_.GiveBack(key.first, 1);
+void PrefixRegistry::Remove(const RecordPtr& record) {
+  table_.Remove(record);
+  record->is_gone = true;
+  NoteChange(*record);
 }
 
 void PrefixRegistry::SetExpiration(PrefixRecord& record, const PrefixExpiration& expiration) const {
   if (const auto* ttl = std::get_if<absl::Duration>(&expiration)) {
     record.ttl = *ttl;
-    SetEndAfter(record, *ttl);
+    table_.SetEndAfter(record, *ttl);
   } else {
     record.ttl = absl::ZeroDuration();
     record.expires_wall = std::get<absl::Time>(expiration);
     record.expires = clock_.FromDate(record.expires_wall);
   }
-}
-
-void PrefixRegistry::SetEndAfter(PrefixRecord& record, absl::Duration left) const {
-  record.expires = clock_.Now() + left;
-  record.expires_wall = clock_.Date() + left;
 }
 
 absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done done) {
@@ -182,52 +118,35 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
   RETURN_IF_ERROR(CheckExpiration(params.expiration, params.refresh_on_hit));
   RETURN_IF_ERROR(CheckLength("request_id", params.request_id, kMostRequestIdBytes));
   const int64_t num_bytes = NumBytesToEncode(params.content);
-  const RequestKey key(params.caller.tenant, params.request_id);
 
-  RecordPtr record = std::make_shared<PrefixRecord>();
+  RecordPtr record;
   std::shared_ptr<Request> request;
   {
     base::MutexLock lock(mu_);
-    const auto known = requests_.find(key);
-    const auto same = known == requests_.end() ? records_.end() : records_.find(known->second.pin);
-    if (!params.request_id.empty() && known != requests_.end()) {
-      if (!IsDigestOf(known->second.digest, params)) {
-        return absl::InvalidArgumentError(
-            "request_id: it was used within an hour for a prefix with other fields: want the same "
-            "ones, or a new id");
-      }
-      if (same != records_.end()) record = same->second;
-    }
-    if (record->pin != 0 && record->state == PrefixState::kComputing) {
+    record = table_.FindRequest(params.caller.tenant, params.request_id);
+    if (record != nullptr && !IsDigestOf(record->request_digest, params)) return OtherRequest();
+    if (record != nullptr && record->state == PrefixState::kComputing) {
       record->waiters.push_back(std::move(done));
       return record->name;
     }
-    if (record->pin == 0) {
-      const PrefixCaller& owner = params.caller;
-      RETURN_IF_ERROR(num_prefixes_.Check("prefix", owner.tenant, owner.limits, 1));
-      if (!params.request_id.empty() && known == requests_.end()) {
-        RETURN_IF_ERROR(
-            num_requests_.Check("request_id: of an hour", owner.tenant, owner.limits, 1));
-      }
-      record->pin = next_pin_++;
-      record->name = base::NewResourceName("prefixes");
-      record->tenant = params.caller.tenant;
+    if (record == nullptr) {
+      const ContextCaller& owner = params.caller;
+      RETURN_IF_ERROR(table_.CheckRoom("prefix", owner.tenant, owner.limits, 1));
+      record = std::make_shared<PrefixRecord>();
+      record->tenant = owner.tenant;
       record->salt = params.salt;
       record->display_name = params.display_name;
       record->allowed_tenants = params.allowed_tenants;
-      record->create_wall = record->update_wall = clock_.Date();
       record->refresh_on_hit = params.refresh_on_hit;
       SetExpiration(*record, params.expiration);
       record->request_id = params.request_id;
       record->request_digest = RequestDigest(params);
       record->given = std::move(params.content);
       record->waiters.push_back(std::move(done));
-      record->request = request = NewRequest(record, params.caller.limits);
-      records_.emplace(record->pin, record);
-      by_name_.emplace(record->name, record);
-      num_prefixes_.Take(record->tenant, 1);
+      table_.AddNew(record);
+      record->update_wall = record->create_wall;
+      record->request = request = NewRequest(record, owner.limits);
       SetTimer(*record);
-      if (!params.request_id.empty()) Remember(*record, kRequestIdKept);
       done = nullptr;
     }
   }
@@ -241,8 +160,7 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
       base::MutexLock lock(mu_);
       others.swap(record->waiters);
       record->request = nullptr;
-      ForgetRequest(key);
-      if (!record->is_gone) Remove(*record);
+      if (!record->is_gone) Remove(record);
     }
     // The first is that of this call, and after an error nothing is called.
     for (size_t i = 1; i < others.size(); ++i) std::move(others[i])(status);
@@ -251,16 +169,15 @@ absl::StatusOr<std::string> PrefixRegistry::Create(PrefixParams params, Done don
   return record->name;
 }
 
-absl::StatusOr<PrefixRegistry::RecordPtr> PrefixRegistry::Find(const PrefixCaller& caller,
+absl::StatusOr<PrefixRegistry::RecordPtr> PrefixRegistry::Find(const ContextCaller& caller,
                                                                std::string_view name) const {
-  const auto it = by_name_.find(name);
-  const bool may =
-      it != by_name_.end() && it->second->MayBeUsedBy(caller) && it->second->End() > clock_.Now();
+  const RecordPtr record = table_.Find(name);
+  const bool may = record != nullptr && record->MayBeUsedBy(caller) && record->End() > clock_.Now();
   if (!may) return NotFound(name);
-  return it->second;
+  return record;
 }
 
-absl::StatusOr<PrefixRegistry::RecordPtr> PrefixRegistry::FindOwn(const PrefixCaller& caller,
+absl::StatusOr<PrefixRegistry::RecordPtr> PrefixRegistry::FindOwn(const ContextCaller& caller,
                                                                   std::string_view name,
                                                                   std::string_view etag) const {
   ASSIGN_OR_RETURN(RecordPtr record, Find(caller, name));
@@ -268,15 +185,12 @@ absl::StatusOr<PrefixRegistry::RecordPtr> PrefixRegistry::FindOwn(const PrefixCa
     return absl::PermissionDeniedError(
         absl::StrFormat("prefix: only the owner of \"%s\" and operators may do this", name));
   }
-  if (!etag.empty() && etag != record->etag()) {
-    return absl::AbortedError(absl::StrFormat(
-        "etag: want \"%s\", got \"%s\": the prefix was updated meanwhile", record->etag(), etag));
-  }
+  RETURN_IF_ERROR(CheckEtag(*record, etag));
   return record;
 }
 
 PrefixInfo PrefixRegistry::InfoOf(const PrefixRecord& record, bool for_owner) const {
-  PrefixInfo info{.pin = record.pin,
+  PrefixInfo info{.pin = record.pin_id,
                   .name = record.name,
                   .display_name = record.display_name,
                   .state = record.state,
@@ -312,44 +226,38 @@ PrefixInfo PrefixRegistry::InfoOf(const PrefixRecord& record, bool for_owner) co
 std::vector<PrefixRegistry::Known> PrefixRegistry::AllKnown() const {
   std::vector<Known> all;
   base::MutexLock lock(mu_);
-  for (const auto& [pin, record] : records_) {
+  for (const auto& [pin, record] : table_.records()) {
     if (record->content == nullptr) continue;
     all.push_back({.tenant = record->tenant, .salt = record->salt, .content = record->content});
   }
   return all;
 }
 
-absl::StatusOr<PrefixInfo> PrefixRegistry::Get(const PrefixCaller& caller,
+absl::StatusOr<PrefixInfo> PrefixRegistry::Get(const ContextCaller& caller,
                                                std::string_view name) const {
   base::MutexLock lock(mu_);
   ASSIGN_OR_RETURN(const RecordPtr record, Find(caller, name));
   return InfoOf(*record, record->IsOwnedBy(caller));
 }
 
-absl::StatusOr<NamedPrefixes::Page> PrefixRegistry::List(const PrefixCaller& caller,
+absl::StatusOr<NamedPrefixes::Page> PrefixRegistry::List(const ContextCaller& caller,
                                                          std::optional<std::string> tenant,
                                                          uint64_t after, int32_t at_most) const {
-  if (tenant && *tenant != caller.tenant && !caller.is_operator) {
-    return absl::PermissionDeniedError("tenant: only operators may name another tenant");
-  }
-  Page page;
+  RETURN_IF_ERROR(CheckMayList(caller, tenant.value_or(caller.tenant)));
   base::MutexLock lock(mu_);
   const absl::Time now = clock_.Now();
-  for (auto it = records_.upper_bound(after); it != records_.end(); ++it) {
-    const PrefixRecord& record = *it->second;
-    if ((tenant && record.tenant != *tenant) || !record.MayBeUsedBy(caller) ||
-        record.End() <= now) {
-      continue;
-    }
-    if (std::ssize(page.prefixes) == at_most) return page;
-    page.prefixes.push_back(InfoOf(record, record.IsOwnedBy(caller)));
-    page.next = it->first;
+  const auto found = table_.List(after, at_most, [&](const PrefixRecord& record) {
+    return (!tenant || record.tenant == *tenant) && record.MayBeUsedBy(caller) &&
+           record.End() > now;
+  });
+  Page page{.prefixes = {}, .next = found.next};
+  for (const RecordPtr& record : found.records) {
+    page.prefixes.push_back(InfoOf(*record, record->IsOwnedBy(caller)));
   }
-  page.next = 0;
   return page;
 }
 
-absl::StatusOr<PrefixInfo> PrefixRegistry::Update(const PrefixCaller& caller,
+absl::StatusOr<PrefixInfo> PrefixRegistry::Update(const ContextCaller& caller,
                                                   const PrefixUpdate& update) {
   if (update.display_name) {
     RETURN_IF_ERROR(CheckLength("display_name", *update.display_name, kMostDisplayNameBytes));
@@ -377,13 +285,13 @@ absl::StatusOr<PrefixInfo> PrefixRegistry::Update(const PrefixCaller& caller,
   return InfoOf(*record, /*for_owner=*/true);
 }
 
-absl::Status PrefixRegistry::Delete(const PrefixCaller& caller, std::string_view name,
+absl::Status PrefixRegistry::Delete(const ContextCaller& caller, std::string_view name,
                                     std::string_view etag) {
   RecordPtr record;
   {
     base::MutexLock lock(mu_);
     ASSIGN_OR_RETURN(record, FindOwn(caller, name, etag));
-    Remove(*record);
+    Remove(record);
   }
   GiveBack(record);
   return absl::OkStatus();
@@ -391,14 +299,14 @@ absl::Status PrefixRegistry::Delete(const PrefixCaller& caller, std::string_view
 
 bool PrefixRegistry::IsCounted(uint64_t pin) const {
   base::MutexLock lock(mu_);
-  const auto it = records_.find(pin);
-  return it != records_.end() && !it->second->blocks.empty();
+  const RecordPtr record = table_.FindPin(pin);
+  return record != nullptr && !record->blocks.empty();
 }
 
 std::array<int64_t, kNumPrefixStates> PrefixRegistry::CountByState() const {
   std::array<int64_t, kNumPrefixStates> counts{};
   base::MutexLock lock(mu_);
-  for (const auto& [pin, record] : records_) ++counts[static_cast<size_t>(record->state)];
+  for (const auto& [pin, record] : table_.records()) ++counts[static_cast<size_t>(record->state)];
   return counts;
 }
 

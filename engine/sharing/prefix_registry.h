@@ -5,15 +5,12 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,11 +21,10 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "base/strings.h"
 #include "engine/admission/cache_ledger.h"
 #include "engine/frontend/frontend.h"
 #include "engine/request/named_prefixes.h"
-#include "engine/request/shared_limit.h"
+#include "engine/sharing/context_table.h"
 #include "engine/sharing/prefix_log.h"
 #include "engine/sharing/prefix_record.h"
 
@@ -61,6 +57,8 @@ struct PrefixRegistryConfig {
   // Returns what the owner is charged for blocks that its pin holds. Called under the lock of the
   // registry.
   std::function<double(std::span<const int32_t> ids)> charged_for;
+  // Called when RunTimers has something to do earlier than it said. Must not call back.
+  std::function<void()> on_earlier_timer = {};
 };
 
 // The registry says what should be; the step thread knows what is pinned. A prefix is
@@ -75,14 +73,11 @@ struct PrefixRegistryConfig {
 // nothing from it. A hit only writes its time. The timer of the prefix, when it fires, looks
 // whether a hit has moved the end, and is set anew.
 //
-// One mutex guards the records; no other function is called under it but those of the ledger and
-// charged_for. The housekeeper is a thread that waits for timers, and for the disk. `frontend`,
-// `ledger`, `clock` and `host` must outlive the registry.
+// One mutex guards the records; no other function is called under it but those of the ledger and of
+// the config. `frontend`, `ledger`, `clock` and `host` must outlive the registry.
 class PrefixRegistry final : public NamedPrefixes {
  public:
   static constexpr absl::Duration kFailedKept = absl::Minutes(1);
-  static constexpr absl::Duration kRequestIdKept = absl::Hours(1);
-  static constexpr int64_t kMostRequestIds = 65536;
   // After a cold prefix could not be brought back, uses do not try again for this time.
   static constexpr absl::Duration kWarmPause = absl::Seconds(10);
   // After an error of the disk, the log is written again after this time.
@@ -93,15 +88,10 @@ class PrefixRegistry final : public NamedPrefixes {
                  const base::Clock& clock, PrefixHost& host, std::unique_ptr<PrefixLog> log);
   ~PrefixRegistry() override { Stop(); }
 
-  // Starts the housekeeper. Without it, the owner calls RunTimers. The housekeeper also runs the
-  // timers of `others`, which returns the time of the next one. Wake tells it that there is one
-  // that is due earlier.
-  void Start(std::function<absl::Time()> others = {});
-  void Wake();
-  // Ends the housekeeper, and writes what is to be written. The prefixes stay as they are. One that
-  // is computed afterwards fails.
+  // Writes what is to be written, after the last call of RunTimers. The prefixes stay as they are.
+  // One that is computed afterwards fails.
   void Stop();
-  // Ends what is past its end, and writes the log. Returns the time of the next timer.
+  // Ends what is past its end, and writes the log. Returns when it must be called again.
   absl::Time RunTimers();
 
   // What is known of each prefix that is tokenized.
@@ -113,14 +103,14 @@ class PrefixRegistry final : public NamedPrefixes {
   std::vector<Known> AllKnown() const;
 
   absl::StatusOr<std::string> Create(PrefixParams params, Done done) override;
-  absl::StatusOr<PrefixInfo> Get(const PrefixCaller& caller, std::string_view name) const override;
-  absl::StatusOr<Page> List(const PrefixCaller& caller, std::optional<std::string> tenant,
+  absl::StatusOr<PrefixInfo> Get(const ContextCaller& caller, std::string_view name) const override;
+  absl::StatusOr<Page> List(const ContextCaller& caller, std::optional<std::string> tenant,
                             uint64_t after, int32_t at_most) const override;
-  absl::StatusOr<PrefixInfo> Update(const PrefixCaller& caller,
+  absl::StatusOr<PrefixInfo> Update(const ContextCaller& caller,
                                     const PrefixUpdate& update) override;
-  absl::Status Delete(const PrefixCaller& caller, std::string_view name,
+  absl::Status Delete(const ContextCaller& caller, std::string_view name,
                       std::string_view etag) override;
-  void Warm(const PrefixCaller& caller, std::string_view name, Done done) override;
+  void Warm(const ContextCaller& caller, std::string_view name, Done done) override;
 
   // Returns the content on which a request of `tenant` runs. NotFound as above; FailedPrecondition
   // if the prefix has failed; Unavailable while it is not tokenized yet. A cold prefix begins to be
@@ -140,12 +130,6 @@ class PrefixRegistry final : public NamedPrefixes {
  private:
   class Sink;
   using RecordPtr = std::shared_ptr<PrefixRecord>;
-  struct KnownRequest {
-    uint64_t pin = 0;
-    std::string digest;  // of what was given
-    absl::Time end;      // until then it is known
-  };
-  using RequestKey = std::pair<std::string, std::string>;  // the tenant and its id
 
   // ResourceExhausted if the prefixes of the record's tenant would hold more than max_blocks.
   absl::Status CheckQuota(const PrefixRecord& record, int64_t num_blocks, int32_t max_blocks) const;
@@ -160,20 +144,17 @@ class PrefixRegistry final : public NamedPrefixes {
   void GiveBack(const RecordPtr& record);
   void End(const RecordPtr& record, const absl::Status& why);
 
-  absl::StatusOr<RecordPtr> Find(const PrefixCaller& caller, std::string_view name) const
+  absl::StatusOr<RecordPtr> Find(const ContextCaller& caller, std::string_view name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Find, for what only the owner may do.
-  absl::StatusOr<RecordPtr> FindOwn(const PrefixCaller& caller, std::string_view name,
+  absl::StatusOr<RecordPtr> FindOwn(const ContextCaller& caller, std::string_view name,
                                     std::string_view etag) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   PrefixInfo InfoOf(const PrefixRecord& record, bool for_owner) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SetExpiration(PrefixRecord& record, const PrefixExpiration& expiration) const;
-  void SetEndAfter(PrefixRecord& record, absl::Duration left) const;
-  void Remember(const PrefixRecord& record, absl::Duration left) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ForgetRequest(const RequestKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetExpiration(PrefixRecord& record, const PrefixExpiration& expiration) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetTimer(PrefixRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Remove(PrefixRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Keep();  // the housekeeper's loop
+  void Remove(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // In prefix_registry_log.cc: what becomes of prefixes on disk.
   void Restore();
@@ -198,22 +179,10 @@ class PrefixRegistry final : public NamedPrefixes {
   PrefixHost& host_;
 
   const std::unique_ptr<PrefixLog> log_;  // null: none; used by whoever runs the timers
-  std::function<absl::Time()> other_timers_;
-  std::thread housekeeper_;
 
   mutable base::Mutex mu_;
-  base::CondVar timers_changed_;  // or there is something to write
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool woken_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t next_pin_ ABSL_GUARDED_BY(mu_) = 1;
-  std::map<uint64_t, RecordPtr> records_ ABSL_GUARDED_BY(mu_);  // by pin: in the order of creation
-  std::unordered_map<std::string, RecordPtr, base::StringHash, std::equal_to<>> by_name_
-      ABSL_GUARDED_BY(mu_);
-  std::set<std::pair<absl::Time, uint64_t>> timers_ ABSL_GUARDED_BY(mu_);  // one for each record
-  std::map<RequestKey, KnownRequest> requests_ ABSL_GUARDED_BY(mu_);
-  std::set<std::pair<absl::Time, RequestKey>> requests_by_end_ ABSL_GUARDED_BY(mu_);
-  SharedLimit num_prefixes_ ABSL_GUARDED_BY(mu_){kMaxPrefixes};
-  SharedLimit num_requests_ ABSL_GUARDED_BY(mu_){kMostRequestIds};
+  ContextTable<PrefixRecord> table_ ABSL_GUARDED_BY(mu_);  // each record has a timer
   // Only with a log: pins whose state on disk is old, those that are gone, and prefixes that are
   // computed and not on disk yet. The times before which nothing is written because the disk had an
   // error, and no change because it had no space.

@@ -41,7 +41,7 @@ std::shared_ptr<Request> PrefixRegistry::NewRequest(const RecordPtr& record,
   request->params.sched.tenant = record->tenant;
   request->params.cache.salt = record->salt;
   request->params.limits = limits;
-  request->pins = record->pin;
+  request->pins = record->pin_id;
   request->sink = std::make_shared<Sink>(*this, record);
   return request;
 }
@@ -51,9 +51,8 @@ absl::Status PrefixRegistry::Prepare(Request& request) {
   std::shared_ptr<const PrefixContent> known;
   {
     base::MutexLock lock(mu_);
-    const auto it = records_.find(request.pins);
-    if (it == records_.end()) return Ended();
-    record = it->second;
+    record = table_.FindPin(request.pins);
+    if (record == nullptr) return Ended();
     known = record->content;
   }
   RETURN_IF_ERROR(Validate(request.params.sampling, request.params.stop, request.params.output,
@@ -73,7 +72,7 @@ absl::Status PrefixRegistry::Prepare(Request& request) {
     return absl::OkStatus();
   }
   auto content = std::make_shared<PrefixContent>();
-  content->pin = record->pin;
+  content->pin = record->pin_id;
   content->tenant = record->tenant;
   content->ids = std::move(ids);
   content->given = std::move(record->given);
@@ -91,7 +90,7 @@ absl::Status PrefixRegistry::CheckQuota(const PrefixRecord& record, int64_t num_
   if (max_blocks == 0) return absl::OkStatus();
   int64_t num_pinned = 0;
   base::MutexLock lock(mu_);
-  for (const auto& [pin, other] : records_) {
+  for (const auto& [pin, other] : table_.records()) {
     if (other->tenant == record.tenant && !other->blocks.empty()) num_pinned += other->blocks[0];
   }
   if (num_pinned + num_blocks <= max_blocks) return absl::OkStatus();
@@ -106,9 +105,9 @@ void PrefixRegistry::OnComputed(const RecordPtr& record, const absl::Status& sta
   if (status.ok() && log_ != nullptr) {
     base::MutexLock lock(mu_);
     const bool is_to_write = !record->is_warming && !record->is_gone;
-    if (is_to_write && !stopping_) {  // the housekeeper goes on
+    if (is_to_write && !stopping_) {  // WriteLog completes it
       computed_.push_back(record);
-      timers_changed_.NotifyAll();
+      if (config_.on_earlier_timer) config_.on_earlier_timer();
       return;
     }
     if (is_to_write) result = absl::UnavailableError("prefix: the server stops");
@@ -141,7 +140,7 @@ void PrefixRegistry::Complete(const RecordPtr& record, const absl::Status& statu
       record->state = PrefixState::kFailed;
       record->error = status;
       record->refresh_on_hit = false;
-      SetEndAfter(*record, kFailedKept);
+      table_.SetEndAfter(*record, kFailedKept);
     }
     if (!is_gone) {
       SetTimer(*record);
@@ -165,7 +164,7 @@ void PrefixRegistry::GiveBack(const RecordPtr& record) {
   // A prefix that is being computed comes back through OnComputed.
   if (request != nullptr) return host_.Cancel(request);
   if (blocks.empty()) return;
-  host_.Unpin(record->pin, [this, record, blocks = std::move(blocks)] {
+  host_.Unpin(record->pin_id, [this, record, blocks = std::move(blocks)] {
     ledger_.Unpin(record->tenant, blocks);
   });
 }
@@ -185,7 +184,7 @@ void PrefixRegistry::StartWarming(const RecordPtr& record, std::shared_ptr<Reque
   }
 }
 
-void PrefixRegistry::Warm(const PrefixCaller& caller, std::string_view name, Done done) {
+void PrefixRegistry::Warm(const ContextCaller& caller, std::string_view name, Done done) {
   RecordPtr record;
   std::shared_ptr<Request> warming;
   const auto try_info = [&]() -> absl::StatusOr<PrefixInfo> {

@@ -16,14 +16,14 @@ namespace quire::engine {
 void PrefixRegistry::Restore() {
   base::MutexLock lock(mu_);
   const absl::Time wall = clock_.Date();
-  next_pin_ = log_->next_pin();
+  table_.set_next_pin(log_->next_pin());
   for (SavedPrefix& saved : log_->TakeSaved()) {
     if (saved.end <= wall) {
       ended_.insert(saved.pin);
       continue;
     }
     const auto record = std::make_shared<PrefixRecord>();
-    record->pin = saved.pin;
+    record->pin_id = saved.pin;
     record->name = std::move(saved.name);
     record->state = PrefixState::kCold;
     record->tenant = std::move(saved.tenant);
@@ -42,24 +42,18 @@ void PrefixRegistry::Restore() {
     record->content_sha256 = ContentDigest(config_.model_digest, record->content->ids);
     record->request_id = std::move(saved.request_id);
     record->request_digest = std::move(saved.request_digest);
-    records_.emplace(record->pin, record);
-    by_name_.emplace(record->name, record);
-    num_prefixes_.Take(record->tenant, 1);
+    table_.Add(record, std::min(saved.create_time + kRequestIdKept - wall, kRequestIdKept));
     SetTimer(*record);
-    const absl::Duration left = saved.create_time + kRequestIdKept - wall;
-    if (!record->request_id.empty() && left > absl::ZeroDuration()) {
-      Remember(*record, std::min(left, kRequestIdKept));
-    }
   }
-  if (records_.empty()) return;
+  if (table_.records().empty()) return;
   base::Log(base::LogLevel::kInfo, "engine", "named prefixes are known from an earlier run",
-            {{"prefixes", std::ssize(records_)}});
+            {{"prefixes", std::ssize(table_.records())}});
 }
 
 void PrefixRegistry::NoteChange(const PrefixRecord& record) {
   if (log_ == nullptr) return;
-  (record.is_gone ? ended_ : changed_).insert(record.pin);
-  timers_changed_.NotifyAll();
+  (record.is_gone ? ended_ : changed_).insert(record.pin_id);
+  if (config_.on_earlier_timer) config_.on_earlier_timer();
 }
 
 absl::Time PrefixRegistry::NextWrite() const {
@@ -69,7 +63,7 @@ absl::Time PrefixRegistry::NextWrite() const {
 }
 
 SavedPrefix PrefixRegistry::SavedOf(const PrefixRecord& record) const {
-  return {.pin = record.pin,
+  return {.pin = record.pin_id,
           .name = record.name,
           .tenant = record.tenant,
           .salt = record.salt,
@@ -100,13 +94,13 @@ void PrefixRegistry::WriteLog() {
     // What was never written is not changed, and does not end, on the disk.
     std::erase_if(ended, [&](uint64_t pin) { return !log_->Has(pin); });
     for (const uint64_t pin : changed) {
-      if (!log_->Has(pin) || !records_.contains(pin)) continue;
-      PrefixRecord& record = *records_.at(pin);
-      if (record.state == PrefixState::kFailed) {
+      const RecordPtr record = table_.FindPin(pin);
+      if (!log_->Has(pin) || record == nullptr) continue;
+      if (record->state == PrefixState::kFailed) {
         ended.insert(pin);
       } else {
-        record.saved_end = record.End();
-        of_changed.push_back(SavedOf(record));
+        record->saved_end = record->End();
+        of_changed.push_back(SavedOf(*record));
       }
     }
     for (const RecordPtr& record : computed) {
@@ -154,7 +148,7 @@ absl::Status PrefixRegistry::RewriteLog() {
   std::vector<SavedPrefix> all;
   {
     base::MutexLock lock(mu_);
-    for (const auto& [pin, record] : records_) {
+    for (const auto& [pin, record] : table_.records()) {
       if (log_->Has(pin) && record->state != PrefixState::kFailed) all.push_back(SavedOf(*record));
     }
   }

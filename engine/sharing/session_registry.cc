@@ -3,19 +3,12 @@
 #include <algorithm>
 
 #include "absl/hash/hash.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "base/resource_name.h"
 #include "base/status_macros.h"
-#include "engine/sharing/field_checks.h"
 
 namespace quire::engine {
 namespace {
-
-constexpr char kCollection[] = "sessions";
-constexpr size_t kMaxSalt = 256;  // as CacheParams::salt
-constexpr absl::Duration kReplayTime = absl::Hours(1);
 
 absl::Status InTurn() {
   return absl::AbortedError("the session is in a turn: wait for its end, or cancel it");
@@ -29,8 +22,6 @@ absl::Status CheckTtl(absl::Duration ttl) {
                       absl::FormatDuration(kMaxSessionTtl),
                       is_finite ? absl::FormatDuration(ttl) : "no valid duration"));
 }
-
-std::string EtagOf(uint64_t version) { return absl::StrCat("v", version); }
 
 size_t HashOf(const std::string& text) { return absl::HashOf(text); }
 size_t HashOf(const TokenIds& ids) { return absl::HashOf(ids); }
@@ -109,7 +100,7 @@ absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params)
                                                params.model, config_.model));
   }
   RETURN_IF_ERROR(CheckLength("display_name", params.display_name, kMostDisplayNameBytes));
-  RETURN_IF_ERROR(CheckLength("salt", params.salt, kMaxSalt));
+  RETURN_IF_ERROR(CheckLength("salt", params.salt, kMostSaltBytes));
   RETURN_IF_ERROR(CheckLength("request_id", params.request_id, kMostRequestIdBytes));
   RETURN_IF_ERROR(CheckTtl(params.ttl));
   RETURN_IF_ERROR(CheckMayPin(params.pinned));
@@ -124,34 +115,27 @@ absl::StatusOr<SessionInfo> SessionRegistry::Create(const SessionParams& params)
   Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
-  const std::pair key(params.caller.tenant, params.request_id);
-  if (const auto it = created_.find(key); it != created_.end()) {
-    ASSIGN_OR_RETURN(const bool again,
-                     Matches(*it->second->created, params.request_id, HashOf(params)));
-    if (again) return InfoOf(*it->second);
-    created_.erase(it);
+  const auto& [tenant, is_operator, limits] = params.caller;
+  if (const RecordPtr known = table_.FindRequest(tenant, params.request_id); known != nullptr) {
+    if (known->created_hash != HashOf(params)) return OtherRequest();
+    return InfoOf(*known);
   }
   RETURN_IF_ERROR(content.status());  // after the replay, which outlives the prefix
-  const auto& [tenant, is_operator, limits] = params.caller;
   RETURN_IF_ERROR(CheckRoom(tenant, limits, 1));
   RETURN_IF_ERROR(CheckBytes(tenant, limits, content->num_bytes()));
-  const RecordPtr record =
-      Add({.display_name = params.display_name,
-           .tenant = tenant,
-           .salt = params.salt,
-           .prefix_name = params.prefix_name,
-           .limits = limits,
-           .content = std::make_shared<const SessionContent>(*std::move(content)),
-           .pin = params.pinned ? NewPin() : nullptr},
-          params.ttl);
-  if (!params.request_id.empty()) {
-    record->created = {params.request_id, HashOf(params), clock_.Now()};
-    created_[key] = record;
-  }
-  return InfoOf(*record);
+  return InfoOf(*Add({{.tenant = tenant,
+                       .salt = params.salt,
+                       .display_name = params.display_name,
+                       .ttl = params.ttl,
+                       .request_id = params.request_id},
+                      params.prefix_name,
+                      limits,
+                      HashOf(params),
+                      std::make_shared<const SessionContent>(*std::move(content))},
+                     params.pinned));
 }
 
-absl::StatusOr<SessionInfo> SessionRegistry::Get(const SessionCaller& caller,
+absl::StatusOr<SessionInfo> SessionRegistry::Get(const ContextCaller& caller,
                                                  std::string_view name) {
   Removed removed(*this);
   base::MutexLock lock(mu_);
@@ -161,26 +145,18 @@ absl::StatusOr<SessionInfo> SessionRegistry::Get(const SessionCaller& caller,
   return InfoOf(*record);
 }
 
-absl::StatusOr<Sessions::Page> SessionRegistry::List(const SessionCaller& caller,
+absl::StatusOr<Sessions::Page> SessionRegistry::List(const ContextCaller& caller,
                                                      const std::optional<std::string>& tenant,
                                                      uint64_t after, int32_t at_most) {
   const std::string& owner = tenant.has_value() ? *tenant : caller.tenant;
-  if (owner != caller.tenant && !caller.is_operator) {
-    return absl::PermissionDeniedError("tenant: want your own, unless you are an operator");
-  }
+  RETURN_IF_ERROR(CheckMayList(caller, owner));
   Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
-  Page page;
-  for (auto it = records_.upper_bound(after); it != records_.end(); ++it) {
-    if (it->second->tenant != owner) continue;
-    if (std::ssize(page.sessions) == at_most) {
-      page.next = after;
-      break;
-    }
-    page.sessions.push_back(InfoOf(*it->second));
-    after = it->first;
-  }
+  const auto found =
+      table_.List(after, at_most, [&](const Record& record) { return record.tenant == owner; });
+  Page page{.sessions = {}, .next = found.next};
+  for (const RecordPtr& record : found.records) page.sessions.push_back(InfoOf(*record));
   return page;
 }
 
@@ -252,14 +228,15 @@ absl::StatusOr<std::vector<SessionInfo>> SessionRegistry::Fork(const SessionFork
   }
   std::vector<RecordPtr> added;
   for (int32_t i = 0; i < fork.count; ++i) {
-    added.push_back(Add({.display_name = parent->display_name,
-                         .tenant = parent->tenant,
-                         .salt = parent->salt,
-                         .prefix_name = parent->prefix_name,
-                         .limits = parent->limits,
-                         .content = content,
-                         .pin = pinned ? NewPin() : nullptr},
-                        fork.ttl.value_or(parent->ttl)));
+    added.push_back(Add({{.tenant = parent->tenant,
+                          .salt = parent->salt,
+                          .display_name = parent->display_name,
+                          .ttl = fork.ttl.value_or(parent->ttl)},
+                         parent->prefix_name,
+                         parent->limits,
+                         0,
+                         content},
+                        pinned));
   }
   if (!pins.blocks.empty()) PinForks(*parent, pins, added);
   ForkReplay replay{.given = {fork.request_id, HashOf(fork), clock_.Now()}, .children = {}};
@@ -274,7 +251,7 @@ absl::StatusOr<std::vector<SessionInfo>> SessionRegistry::Fork(const SessionFork
   return children;
 }
 
-absl::Status SessionRegistry::Close(const SessionCaller& caller, std::string_view name) {
+absl::Status SessionRegistry::Close(const ContextCaller& caller, std::string_view name) {
   Removed removed(*this);
   std::function<void()> cancel;
   {
@@ -299,11 +276,9 @@ absl::StatusOr<std::unique_ptr<SessionTurn>> SessionRegistry::BeginTurn(
   const RecordPtr record = Find({.tenant = std::string(tenant)}, name, /*for_operators=*/false);
   if (record == nullptr) return NoSuchSession();
   if (record->in_turn) return InTurn();
-  if (!etag.empty() && etag != EtagOf(record->version)) {
-    return absl::AbortedError(absl::StrFormat(
-        "etag: the session has changed, its etag is now \"%s\"", EtagOf(record->version)));
-  }
-  Refresh(*record);
+  RETURN_IF_ERROR(CheckEtag(*record, etag));
+  table_.SetEndAfter(*record, record->ttl);
+  table_.SetTimer(*record, absl::InfiniteFuture());  // the end of the turn sets one
   record->in_turn = true;
   record->cancel = std::move(cancel);
   return std::unique_ptr<SessionTurn>(new SessionTurn(*this, record->name, record->tenant,
@@ -311,7 +286,7 @@ absl::StatusOr<std::unique_ptr<SessionTurn>> SessionRegistry::BeginTurn(
 }
 
 SessionRegistry::Record* SessionRegistry::RecordOf(const std::string& name) const {
-  if (const auto it = by_name_.find(name); it != by_name_.end()) return it->second.get();
+  if (const RecordPtr record = table_.Find(name); record != nullptr) return record.get();
   const auto it = ending_.find(name);
   return it == ending_.end() ? nullptr : it->second.get();
 }
@@ -366,7 +341,7 @@ absl::Time SessionRegistry::RunTimers() {
   Removed removed(*this);
   base::MutexLock lock(mu_);
   RemoveExpired(removed);
-  return next_expiry_;
+  return table_.next_timer();
 }
 
 SessionCounts SessionRegistry::Counts() const {
@@ -375,7 +350,7 @@ SessionCounts SessionRegistry::Counts() const {
     counts.turns[i] = turns_[i].load(std::memory_order_relaxed);
   }
   base::MutexLock lock(mu_);
-  counts.num_open = std::ssize(records_);
+  counts.num_open = std::ssize(table_.records());
   return counts;
 }
 
@@ -389,12 +364,12 @@ absl::Status SessionRegistry::NoSuchSession() {
       "name: you have no such session; it may have been closed, or have expired");
 }
 
-SessionRegistry::RecordPtr SessionRegistry::Find(const SessionCaller& caller, std::string_view name,
+SessionRegistry::RecordPtr SessionRegistry::Find(const ContextCaller& caller, std::string_view name,
                                                  bool for_operators) const {
-  const auto it = by_name_.find(name);
-  if (it == by_name_.end()) return nullptr;
-  const bool allowed = it->second->tenant == caller.tenant || (for_operators && caller.is_operator);
-  return allowed ? it->second : nullptr;
+  const RecordPtr record = table_.Find(name);
+  if (record == nullptr) return nullptr;
+  const bool allowed = record->tenant == caller.tenant || (for_operators && caller.is_operator);
+  return allowed ? record : nullptr;
 }
 
 SessionInfo SessionRegistry::InfoOf(const Record& record) const {
@@ -406,50 +381,40 @@ SessionInfo SessionRegistry::InfoOf(const Record& record) const {
           .num_turns = record.num_turns,
           .in_turn = record.in_turn,
           .pinned = record.pin != nullptr,
-          .num_pinned_blocks = record.num_blocks.empty() ? 0 : record.num_blocks[0],
-          .create_time = record.create_time,
-          .expire_time = record.expiry_wall,
+          .num_pinned_blocks = record.blocks.empty() ? 0 : record.blocks[0],
+          .create_time = record.create_wall,
+          .expire_time = record.expires_wall,
           .ttl = record.ttl,
-          .etag = EtagOf(record.version)};
+          .etag = record.etag()};
 }
 
-SessionRegistry::RecordPtr SessionRegistry::Add(Record record, absl::Duration ttl) {
-  do {
-    record.name = base::NewResourceName(kCollection);
-  } while (by_name_.contains(record.name));
-  record.serial = next_serial_++;
-  record.create_time = clock_.Date();
-  record.ttl = ttl;
-  record.num_bytes = record.content->num_bytes();
-  num_bytes_.Take(record.tenant, record.num_bytes);
-  num_sessions_.Take(record.tenant, 1);
+SessionRegistry::RecordPtr SessionRegistry::Add(Record record, bool pinned) {
   const auto added = std::make_shared<Record>(std::move(record));
+  table_.AddNew(added);
+  if (pinned) {
+    added->pin = std::make_shared<SessionPin>();
+    added->pin->id = added->pin_id;
+  }
+  added->num_bytes = added->content->num_bytes();
+  num_bytes_.Take(added->tenant, added->num_bytes);
   Refresh(*added);
-  records_[added->serial] = added;
-  by_name_[added->name] = added;
   return added;
 }
 
 void SessionRegistry::Remove(const RecordPtr& record) {
+  table_.Remove(record);
   num_bytes_.GiveBack(record->tenant, record->num_bytes);
-  num_sessions_.GiveBack(record->tenant, 1);
-  records_.erase(record->serial);
-  by_name_.erase(record->name);
   if (record->in_turn && record->pin != nullptr) ending_[record->name] = record;
-  if (record->created.has_value()) {
-    const auto it = created_.find({record->tenant, record->created->request_id});
-    if (it != created_.end() && it->second == record) created_.erase(it);
-  }
 }
 
 absl::Status SessionRegistry::CheckRoom(std::string_view tenant, const TenantLimits& limits,
                                         int32_t count) const {
-  if (const int64_t has = num_sessions_.of(tenant); has + count > kMaxSessionsPerTenant) {
+  if (const int64_t has = table_.num_of(tenant); has + count > kMaxSessionsPerTenant) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("sessions: want %d more, the tenant has %d of at most %d; close some",
                         count, has, kMaxSessionsPerTenant));
   }
-  return num_sessions_.Check("sessions", tenant, limits, count);
+  return table_.CheckRoom("sessions", tenant, limits, count);
 }
 
 absl::Status SessionRegistry::CheckBytes(std::string_view tenant, const TenantLimits& limits,
@@ -459,25 +424,15 @@ absl::Status SessionRegistry::CheckBytes(std::string_view tenant, const TenantLi
 
 void SessionRegistry::RemoveExpired(Removed& removed) {
   const absl::Time now = clock_.Now();
-  if (now < next_expiry_) return;
-  next_expiry_ = absl::InfiniteFuture();
-  for (const auto& [serial, record] : records_) {
-    if (record->in_turn) continue;  // its end sets a new expiry
-    if (record->expiry <= now) {
-      removed.records.push_back(record);
-    } else {
-      next_expiry_ = std::min(next_expiry_, record->expiry);
-    }
+  while (const RecordPtr record = table_.TakeDue(now)) {
+    Remove(record);
+    removed.records.push_back(record);
   }
-  for (const RecordPtr& record : removed.records) Remove(record);
 }
 
 void SessionRegistry::Refresh(Record& record) {
-  record.expiry = clock_.Now() + record.ttl;
-  record.expiry_wall = clock_.Date() + record.ttl;
-  if (record.expiry >= next_expiry_) return;
-  next_expiry_ = record.expiry;
-  if (config_.on_earlier_timer) config_.on_earlier_timer();
+  table_.SetEndAfter(record, record.ttl);
+  table_.SetTimer(record, record.expires);
 }
 
 absl::StatusOr<const SessionRegistry::AppendReplay*> SessionRegistry::FindReplay(
@@ -492,10 +447,9 @@ absl::StatusOr<const SessionRegistry::AppendReplay*> SessionRegistry::FindReplay
 
 absl::StatusOr<bool> SessionRegistry::Matches(const Given& given, std::string_view request_id,
                                               size_t content_hash) const {
-  if (given.request_id != request_id || clock_.Now() - given.time >= kReplayTime) return false;
-  if (given.content_hash == content_hash) return true;
-  return absl::InvalidArgumentError(
-      "request_id: came with other content within the last hour; want a new id for a new request");
+  if (given.request_id != request_id || clock_.Now() - given.time >= kRequestIdKept) return false;
+  if (given.content_hash != content_hash) return OtherRequest();
+  return true;
 }
 
 }  // namespace quire::engine

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +27,7 @@
 #include "engine/admission/step_channel.h"
 #include "engine/request/sessions.h"
 #include "engine/request/shared_limit.h"
+#include "engine/sharing/context_table.h"
 #include "engine/sharing/session_content.h"
 #include "engine/sharing/session_seam.h"
 
@@ -105,7 +105,7 @@ struct SessionRegistryConfig {
   std::string model_digest;  // see files/model_digest.h
   int64_t max_bytes = kMaxSessionBytes;
   // Returns the content of a prefix that the tenant may use; see PrefixRegistry::Resolve.
-  std::function<absl::StatusOr<std::shared_ptr<const PrefixContent>>(const SessionCaller& caller,
+  std::function<absl::StatusOr<std::shared_ptr<const PrefixContent>>(const ContextCaller& caller,
                                                                      std::string_view name)>
       resolve_prefix = {};
   CacheLedger* ledger = nullptr;  // must outlive the registry
@@ -117,7 +117,7 @@ struct SessionRegistryConfig {
   // Sends the command to the step thread. Called under the lock, so that no turn of a fork comes
   // before it. Must not call back.
   std::function<void(ForkPinCommand fork)> fork_pin = {};
-  // Called when the next timer is due earlier than was known. Must not call back.
+  // Called when RunTimers has something to do earlier than it said. Must not call back.
   std::function<void()> on_earlier_timer = {};
 };
 
@@ -132,18 +132,25 @@ class SessionRegistry final : public Sessions {
  public:
   // `seam` and `clock` must outlive this.
   SessionRegistry(const SessionSeam& seam, const base::Clock& clock, SessionRegistryConfig config)
-      : seam_(seam), clock_(clock), config_(std::move(config)), num_bytes_(config_.max_bytes) {}
+      : seam_(seam),
+        clock_(clock),
+        config_(std::move(config)),
+        table_(clock, {.collection = "sessions",
+                       .most = kMaxSessions,
+                       .first_pin = kFirstSessionPin,
+                       .on_earlier_timer = config_.on_earlier_timer}),
+        num_bytes_(config_.max_bytes) {}
 
   absl::StatusOr<SessionInfo> Create(const SessionParams& params) override;
-  absl::StatusOr<SessionInfo> Get(const SessionCaller& caller, std::string_view name) override;
-  absl::StatusOr<SessionInfo> GetWithContent(const SessionCaller& caller,
+  absl::StatusOr<SessionInfo> Get(const ContextCaller& caller, std::string_view name) override;
+  absl::StatusOr<SessionInfo> GetWithContent(const ContextCaller& caller,
                                              std::string_view name) override;
-  absl::StatusOr<Page> List(const SessionCaller& caller, const std::optional<std::string>& tenant,
+  absl::StatusOr<Page> List(const ContextCaller& caller, const std::optional<std::string>& tenant,
                             uint64_t after, int32_t at_most) override;
   absl::StatusOr<SessionAppended> Append(const SessionAppend& append) override;
   absl::StatusOr<std::optional<SessionAppended>> FindAppend(const SessionAppend& append) override;
   absl::StatusOr<std::vector<SessionInfo>> Fork(const SessionFork& fork) override;
-  absl::Status Close(const SessionCaller& caller, std::string_view name) override;
+  absl::Status Close(const ContextCaller& caller, std::string_view name) override;
 
   // Begins a turn. If `etag` is not empty, it must be the session's. `cancel` is called if the
   // session is closed before the turn has ended; it must not call back. The registry must exist
@@ -179,25 +186,18 @@ class SessionRegistry final : public Sessions {
     Given given;
     std::vector<std::string> children;
   };
-  struct Record {
-    std::string name, display_name, tenant, salt, prefix_name;
-    TenantLimits limits;  // of the tenant, when the session was created
-    uint64_t serial = 0;
+  // The version is of the content. The end is counted from the begin of a turn while one runs, and
+  // does not hold.
+  struct Record : Context {
+    std::string prefix_name;
+    TenantLimits limits;      // of the tenant, when the session was created
+    size_t created_hash = 0;  // of what came with the request_id
     std::shared_ptr<const SessionContent> content;
-    uint64_t version = 0;
     int64_t num_turns = 0;
     bool in_turn = false;
     std::function<void()> cancel;     // of the turn
     int64_t num_bytes = 0;            // of the content
     std::shared_ptr<SessionPin> pin;  // null unless it is pinned
-    std::vector<int64_t> num_blocks;  // counted in the ledger for it, by KV group; empty: none
-    absl::Time create_time;           // by the wall clock
-    absl::Duration ttl;
-    // By clock_, and the same time by the wall clock. In a turn it is counted from its begin, and
-    // does not hold.
-    absl::Time expiry;
-    absl::Time expiry_wall;
-    std::optional<Given> created;  // by Create, with a request_id
     std::deque<AppendReplay> appends;
     std::deque<ForkReplay> forks;
   };
@@ -214,12 +214,11 @@ class SessionRegistry final : public Sessions {
   };
 
   static absl::Status NoSuchSession();
-  RecordPtr Find(const SessionCaller& caller, std::string_view name, bool for_operators) const
+  RecordPtr Find(const ContextCaller& caller, std::string_view name, bool for_operators) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   SessionInfo InfoOf(const Record& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  RecordPtr Add(Record record, absl::Duration ttl) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  RecordPtr Add(Record record, bool pinned) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckMayPin(bool pinned) const;
-  std::shared_ptr<SessionPin> NewPin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remove(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckBytes(std::string_view tenant, const TenantLimits& limits,
                           int64_t num_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -273,19 +272,11 @@ class SessionRegistry final : public Sessions {
   std::array<std::atomic<int64_t>, 3> turns_{};  // by TurnResult
 
   mutable base::Mutex mu_;
-  std::map<uint64_t, RecordPtr> records_ ABSL_GUARDED_BY(mu_);  // by serial
-  std::unordered_map<std::string, RecordPtr, base::StringHash, std::equal_to<>> by_name_
-      ABSL_GUARDED_BY(mu_);
-  SharedLimit num_sessions_ ABSL_GUARDED_BY(mu_){kMaxSessions};
-  // By tenant and request_id.
-  std::map<std::pair<std::string, std::string>, RecordPtr> created_ ABSL_GUARDED_BY(mu_);
-  uint64_t next_serial_ ABSL_GUARDED_BY(mu_) = 1;
+  ContextTable<Record> table_ ABSL_GUARDED_BY(mu_);  // those in no turn have a timer
   // Pinned sessions that ended while a turn ran, until it has ended; by name.
   std::unordered_map<std::string, RecordPtr, base::StringHash, std::equal_to<>> ending_
       ABSL_GUARDED_BY(mu_);
-  uint64_t next_pin_ ABSL_GUARDED_BY(mu_) = kFirstSessionPin;
   SharedLimit num_bytes_ ABSL_GUARDED_BY(mu_);  // of all records, and reserved by turns
-  absl::Time next_expiry_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();  // none is earlier
 };
 
 }  // namespace quire::engine

@@ -31,7 +31,7 @@ absl::StatusOr<SessionContent> SessionRegistry::FirstContent(
                                   : absl::StrFormat("%d bytes", given.size())));
 }
 
-absl::StatusOr<SessionInfo> SessionRegistry::GetWithContent(const SessionCaller& caller,
+absl::StatusOr<SessionInfo> SessionRegistry::GetWithContent(const ContextCaller& caller,
                                                             std::string_view name) {
   SessionInfo info;
   std::shared_ptr<const SessionContent> content;

@@ -13,12 +13,6 @@ absl::Status SessionRegistry::CheckMayPin(bool pinned) const {
   return absl::InvalidArgumentError("pinned: want false on this server");
 }
 
-std::shared_ptr<SessionPin> SessionRegistry::NewPin() {
-  auto pin = std::make_shared<SessionPin>();
-  pin->id = next_pin_++;
-  return pin;
-}
-
 absl::Status SessionRegistry::ReservePin(SessionTurn& turn, const SessionTurn::Pins& pins) {
   // The pin before the turn stays until the turn succeeds. Its blocks are those of the turn too, as
   // far as the tokens are the same.
@@ -34,8 +28,8 @@ absl::Status SessionRegistry::ReservePin(SessionTurn& turn, const SessionTurn::P
   Record* const record = RecordOf(turn.name_);
   if (record == nullptr) return NoSuchSession();
   RETURN_IF_ERROR(config_.ledger->Pin("session", record->tenant, record->limits, more));
-  record->num_blocks.resize(more.size());
-  for (size_t g = 0; g < more.size(); ++g) record->num_blocks[g] += more[g];
+  record->blocks.resize(more.size());
+  for (size_t g = 0; g < more.size(); ++g) record->blocks[g] += more[g];
   turn.num_blocks_ = std::move(more);
   return absl::OkStatus();
 }
@@ -47,9 +41,9 @@ void SessionRegistry::SettlePin(Record& record, const SessionTurn& turn, bool su
     const int64_t num_tokens = record.pin->num_tokens.load(std::memory_order_acquire);
     std::vector<int64_t> now(unused.size());
     if (num_tokens > 0) now = config_.blocks_of(num_tokens);
-    for (size_t g = 0; g < now.size(); ++g) unused[g] = record.num_blocks[g] - now[g];
+    for (size_t g = 0; g < now.size(); ++g) unused[g] = record.blocks[g] - now[g];
   }
-  for (size_t g = 0; g < unused.size(); ++g) record.num_blocks[g] -= unused[g];
+  for (size_t g = 0; g < unused.size(); ++g) record.blocks[g] -= unused[g];
   config_.ledger->Unpin(record.tenant, unused);
 }
 
@@ -58,7 +52,7 @@ void SessionRegistry::Unpin(Record& record) {
   {
     base::MutexLock lock(mu_);
     if (record.in_turn) return;  // the end of the turn comes back to this
-    blocks.swap(record.num_blocks);
+    blocks.swap(record.blocks);
   }
   if (blocks.empty()) return;
   config_.unpin(record.pin->id, [ledger = config_.ledger, tenant = record.tenant,
@@ -84,7 +78,7 @@ void SessionRegistry::PinForks(const Record& parent, const ForkPins& reserved,
   std::vector<std::string> names;
   std::vector<std::shared_ptr<SessionPin>> pins;
   for (const RecordPtr& child : children) {
-    child->num_blocks = reserved.blocks;
+    child->blocks = reserved.blocks;
     names.push_back(child->name);
     pins.push_back(child->pin);
   }
@@ -103,7 +97,7 @@ void SessionRegistry::SettleForkPins(const std::vector<std::string>& names,
     Record* const record = RecordOf(name);
     if (record == nullptr) continue;  // what it had is given back
     if (record->pin->num_tokens.load(std::memory_order_acquire) > 0) continue;
-    for (size_t g = 0; g < blocks.size(); ++g) record->num_blocks[g] -= blocks[g];
+    for (size_t g = 0; g < blocks.size(); ++g) record->blocks[g] -= blocks[g];
     config_.ledger->Unpin(record->tenant, blocks);
   }
 }

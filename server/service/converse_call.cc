@@ -33,7 +33,7 @@ class ConverseCall final : public Call, public StreamWriter {
 
   void Start() override {
     absl::Status status = Identify();
-    if (status.ok()) session_caller_ = ToSessionCaller(caller(), /*is_operator=*/false);
+    if (status.ok()) session_caller_ = {.tenant = caller().tenant, .limits = caller().limits};
     SendId();
     Post([this, status = std::move(status)] {
       if (status.ok()) {
@@ -269,7 +269,7 @@ class ConverseCall final : public Call, public StreamWriter {
   const ServiceParts& parts_;  // not owned
   // What was posted may run after OnDone, so it uses the transport only before it ends the call.
   const absl::Time deadline_;
-  engine::SessionCaller session_caller_;  // constant after Start
+  engine::ContextCaller session_caller_;  // constant after Start
 
   // Egress thread only.
   std::string name_;           // of the session; empty before the first message

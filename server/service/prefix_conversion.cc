@@ -21,11 +21,8 @@ namespace {
 using google::protobuf::Duration;
 using google::protobuf::Timestamp;
 
-constexpr size_t kMaxDisplayName = 128;
-constexpr int kMaxAllowedTenants = 256;
+constexpr int kMaxAllowedTenants = engine::kMostAllowedTenants;
 constexpr size_t kMaxTenantName = 256;
-constexpr size_t kMaxSalt = 256;
-constexpr size_t kMaxRequestId = 36;
 
 absl::Status CheckLength(std::string_view field, std::string_view value, size_t min, size_t max) {
   if (value.size() >= min && value.size() <= max) return absl::OkStatus();
@@ -84,7 +81,8 @@ absl::Status RefreshWantsTtl(std::string_view field) {
 absl::Status Take(std::string_view path, const v1::Prefix& in, const PrefixTtlLimits& limits,
                   engine::PrefixUpdate& out) {
   if (path == "display_name") {
-    RETURN_IF_ERROR(CheckLength("prefix.display_name", in.display_name(), 0, kMaxDisplayName));
+    RETURN_IF_ERROR(
+        CheckLength("prefix.display_name", in.display_name(), 0, engine::kMostDisplayNameBytes));
     out.display_name = in.display_name();
   } else if (path == "refresh_on_hit") {
     out.refresh_on_hit = in.refresh_on_hit();
@@ -114,7 +112,8 @@ absl::StatusOr<engine::PrefixParams> FromProto(v1::CreatePrefixRequest request,
     return absl::InvalidArgumentError("text: want at least one byte, got an empty text");
   }
   ASSIGN_OR_RETURN(params.content, TakeContent(request));
-  RETURN_IF_ERROR(CheckLength("display_name", request.display_name(), 0, kMaxDisplayName));
+  RETURN_IF_ERROR(
+      CheckLength("display_name", request.display_name(), 0, engine::kMostDisplayNameBytes));
   params.display_name = request.display_name();
   if (request.has_ttl()) {
     ASSIGN_OR_RETURN(params.expiration, TtlOf("ttl", request.ttl(), limits));
@@ -126,10 +125,11 @@ absl::StatusOr<engine::PrefixParams> FromProto(v1::CreatePrefixRequest request,
   }
   params.refresh_on_hit = request.refresh_on_hit();
   ASSIGN_OR_RETURN(params.allowed_tenants, AllowedOf("allowed_tenants", request.allowed_tenants()));
-  RETURN_IF_ERROR(CheckLength("salt", request.salt(), 0, kMaxSalt));
+  RETURN_IF_ERROR(CheckLength("salt", request.salt(), 0, engine::kMostSaltBytes));
   params.salt = request.salt();
   if (request.has_request_id()) {
-    RETURN_IF_ERROR(CheckLength("request_id", request.request_id(), 1, kMaxRequestId));
+    RETURN_IF_ERROR(
+        CheckLength("request_id", request.request_id(), 1, engine::kMostRequestIdBytes));
     params.request_id = request.request_id();
   }
   return params;

@@ -36,7 +36,6 @@ class PrefixCall : public UnaryCall {
     Close(CancelStatus());
   }
 
-  const engine::PrefixCaller& prefix_caller() const { return prefix_caller_; }
   const std::string& caller_name() const { return caller().name; }
 
   // Ends the call, unless it has ended.
@@ -62,18 +61,8 @@ class PrefixCall : public UnaryCall {
   // Sets what is done if the client does not get its answer. Only OnMessage may call this.
   void SetOnLost(std::function<void()> on_lost) { on_lost_ = std::move(on_lost); }
 
- protected:
-  // Finds the caller, and parses the message.
-  absl::Status ReadPrefixMessage(std::string_view bytes, google::protobuf::Message& message) {
-    RETURN_IF_ERROR(Read(bytes, message));
-    prefix_caller_ = {
-        .tenant = caller().tenant, .is_operator = caller_is_operator(), .limits = caller().limits};
-    return absl::OkStatus();
-  }
-
  private:
-  engine::PrefixCaller prefix_caller_;  // constant after OnMessage, as is the next
-  std::function<void()> on_lost_;
+  std::function<void()> on_lost_;  // constant after OnMessage
   // This call until it has ended, then null. Who sets it to null ends the call.
   const std::shared_ptr<std::atomic<PrefixCall*>> open_ =
       std::make_shared<std::atomic<PrefixCall*>>(this);
@@ -89,7 +78,7 @@ class HandledCall final : public PrefixCall {
 
   void OnMessage(std::string_view bytes) override {
     Request request;
-    absl::Status status = ReadPrefixMessage(bytes, request);
+    absl::Status status = Read(bytes, request);
     if (status.ok()) status = handle_(*this, request);
     if (!status.ok()) Close(status);
   }
@@ -113,8 +102,8 @@ absl::StatusOr<v1::ListPrefixesResponse> PageOf(const ServiceParts& parts,
                                                        call.caller_name(), in, base::SteadyNow()));
   while (true) {
     ASSIGN_OR_RETURN(const engine::NamedPrefixes::Page page,
-                     parts.engine.prefixes().List(call.prefix_caller(), wanted.tenant, wanted.after,
-                                                  wanted.size));
+                     parts.engine.prefixes().List(call.context_caller(), wanted.tenant,
+                                                  wanted.after, wanted.size));
     v1::ListPrefixesResponse response;
     size_t num_bytes = 0;
     for (const engine::PrefixInfo& info : page.prefixes) {
@@ -141,19 +130,19 @@ absl::Status Create(const ServiceParts& parts, PrefixCall& call, v1::CreatePrefi
   engine::NamedPrefixes& prefixes = parts.engine.prefixes();
   const bool wait = in.has_wait() ? in.wait() : true;
   ASSIGN_OR_RETURN(engine::PrefixParams params, FromProto(std::move(in), TtlLimits(parts)));
-  params.caller = call.prefix_caller();
+  params.caller = call.context_caller();
   const bool may_retry = !params.request_id.empty();
   ASSIGN_OR_RETURN(const std::string name,
                    prefixes.Create(
                        std::move(params), wait ? call.WhenDone() : [](const auto&) {}));
   if (!may_retry) {
-    call.SetOnLost([&prefixes, caller = call.prefix_caller(), name] {
+    call.SetOnLost([&prefixes, caller = call.context_caller(), name] {
       // The prefix may have expired, or may have been deleted by others.
       prefixes.Delete(caller, name, /*etag=*/"").IgnoreError();
     });
   }
   if (wait) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const engine::PrefixInfo info, prefixes.Get(call.prefix_caller(), name));
+  ASSIGN_OR_RETURN(const engine::PrefixInfo info, prefixes.Get(call.context_caller(), name));
   call.CloseWith(ToProto(info));
   return absl::OkStatus();
 }
@@ -170,7 +159,7 @@ void AddPrefixCalls(const ServiceParts& parts, CallTable& calls) {
       [&prefixes](PrefixCall& call, const v1::GetPrefixRequest& in) -> absl::Status {
         RETURN_IF_ERROR(CheckPrefixName("name", in.name()));
         ASSIGN_OR_RETURN(const engine::PrefixInfo info,
-                         prefixes.Get(call.prefix_caller(), in.name()));
+                         prefixes.Get(call.context_caller(), in.name()));
         call.CloseWith(ToProto(info));
         return absl::OkStatus();
       });
@@ -188,7 +177,7 @@ void AddPrefixCalls(const ServiceParts& parts, CallTable& calls) {
       [&parts, &prefixes](PrefixCall& call, const v1::UpdatePrefixRequest& in) -> absl::Status {
         ASSIGN_OR_RETURN(const engine::PrefixUpdate update, FromProto(in, TtlLimits(parts)));
         ASSIGN_OR_RETURN(const engine::PrefixInfo info,
-                         prefixes.Update(call.prefix_caller(), update));
+                         prefixes.Update(call.context_caller(), update));
         call.CloseWith(ToProto(info));
         return absl::OkStatus();
       });
@@ -196,7 +185,7 @@ void AddPrefixCalls(const ServiceParts& parts, CallTable& calls) {
       parts, Rpc::kDeletePrefix, calls,
       [&prefixes](PrefixCall& call, const v1::DeletePrefixRequest& in) -> absl::Status {
         RETURN_IF_ERROR(CheckPrefixName("name", in.name()));
-        const absl::Status deleted = prefixes.Delete(call.prefix_caller(), in.name(), in.etag());
+        const absl::Status deleted = prefixes.Delete(call.context_caller(), in.name(), in.etag());
         if (!absl::IsNotFound(deleted) || !in.allow_missing()) RETURN_IF_ERROR(deleted);
         call.CloseWith(v1::DeletePrefixResponse());
         return absl::OkStatus();
@@ -205,7 +194,7 @@ void AddPrefixCalls(const ServiceParts& parts, CallTable& calls) {
       parts, Rpc::kWarmPrefix, calls,
       [&prefixes](PrefixCall& call, const v1::WarmPrefixRequest& in) -> absl::Status {
         RETURN_IF_ERROR(CheckPrefixName("name", in.name()));
-        prefixes.Warm(call.prefix_caller(), in.name(), call.WhenDone());
+        prefixes.Warm(call.context_caller(), in.name(), call.WhenDone());
         return absl::OkStatus();
       });
 }

@@ -12,10 +12,6 @@
 
 namespace quire::server {
 
-engine::SessionCaller ToSessionCaller(const Principal& caller, bool is_operator) {
-  return {.tenant = caller.tenant, .is_operator = is_operator, .limits = caller.limits};
-}
-
 namespace {
 
 absl::StatusOr<engine::SessionCopy> ToCopy(v1::SessionContent content) {
@@ -61,7 +57,7 @@ v1::SessionContent ToContent(const engine::SessionCopy& copy) {
 }  // namespace
 
 absl::StatusOr<engine::SessionParams> FromProto(v1::CreateSessionRequest request,
-                                                const engine::SessionCaller& caller) {
+                                                const engine::ContextCaller& caller) {
   engine::SessionParams params{.caller = caller,
                                .model = request.model(),
                                .prefix_name = request.prefix_name(),
@@ -77,7 +73,7 @@ absl::StatusOr<engine::SessionParams> FromProto(v1::CreateSessionRequest request
 }
 
 absl::StatusOr<engine::SessionAppend> FromProto(v1::AppendToSessionRequest request,
-                                                const engine::SessionCaller& caller) {
+                                                const engine::ContextCaller& caller) {
   engine::SessionAppend append{.caller = caller,
                                .name = request.name(),
                                .etag = request.etag(),
@@ -101,7 +97,7 @@ absl::StatusOr<engine::SessionAppend> FromProto(v1::AppendToSessionRequest reque
 }
 
 engine::SessionFork FromProto(const v1::ForkSessionRequest& request,
-                              const engine::SessionCaller& caller) {
+                              const engine::ContextCaller& caller) {
   engine::SessionFork fork{
       .caller = caller, .name = request.name(), .request_id = request.request_id()};
   if (request.has_at_token()) fork.at_token = request.at_token();

@@ -7,21 +7,17 @@
 
 #include "engine/request/sessions.h"
 #include "quire/v1/session_service.pb.h"
-#include "server/identity/principal.h"
 
 namespace quire::server {
 
-// `is_operator` is true if the caller counts as an operator at this listener.
-engine::SessionCaller ToSessionCaller(const Principal& caller, bool is_operator);
-
 // Returns InvalidArgument when the content names messages that it does not have.
 absl::StatusOr<engine::SessionParams> FromProto(v1::CreateSessionRequest request,
-                                                const engine::SessionCaller& caller);
+                                                const engine::ContextCaller& caller);
 // Returns InvalidArgument when the request has no content.
 absl::StatusOr<engine::SessionAppend> FromProto(v1::AppendToSessionRequest request,
-                                                const engine::SessionCaller& caller);
+                                                const engine::ContextCaller& caller);
 engine::SessionFork FromProto(const v1::ForkSessionRequest& request,
-                              const engine::SessionCaller& caller);
+                              const engine::ContextCaller& caller);
 
 v1::Session ToProto(const engine::SessionInfo& info);
 v1::AppendToSessionResponse ToProto(const engine::SessionAppended& appended);

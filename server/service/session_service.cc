@@ -28,20 +28,10 @@ class SessionCall : public FrontendCall {
  public:
   using FrontendCall::FrontendCall;
 
-  const engine::SessionCaller& session_caller() const { return session_caller_; }
   const std::string& caller_name() const { return caller().name; }
 
  protected:
-  // Finds the caller, and parses the message.
-  absl::Status ReadSessionMessage(std::string_view bytes, google::protobuf::Message& message) {
-    RETURN_IF_ERROR(Read(bytes, message));
-    session_caller_ = ToSessionCaller(caller(), caller_is_operator());
-    return absl::OkStatus();
-  }
   engine::Sessions& sessions() { return parts().engine.sessions(); }
-
- private:
-  engine::SessionCaller session_caller_;  // constant after OnMessage
 };
 
 // `F` gets the call and a Request, and returns the response.
@@ -53,7 +43,7 @@ class AnsweredCall final : public SessionCall {
 
   void OnMessage(std::string_view bytes) override {
     Request request;
-    const absl::Status status = ReadSessionMessage(bytes, request);
+    const absl::Status status = Read(bytes, request);
     if (!status.ok()) return Answer(status);
     Answer(answer_(*this, request));
   }
@@ -77,9 +67,9 @@ class AnsweredWithSession final : public SessionCall {
 
  private:
   absl::Status Begin(std::string_view bytes) {
-    RETURN_IF_ERROR(ReadSessionMessage(bytes, request_));
+    RETURN_IF_ERROR(Read(bytes, request_));
     if (!request_.has_content()) {
-      ASSIGN_OR_RETURN(const engine::SessionInfo info, answer_(session_caller(), request_));
+      ASSIGN_OR_RETURN(const engine::SessionInfo info, answer_(context_caller(), request_));
       const v1::Session session = ToProto(info);
       Answer(absl::OkStatus(), &session);
       return absl::OkStatus();
@@ -89,7 +79,7 @@ class AnsweredWithSession final : public SessionCall {
     return RunOnFrontend(num_bytes, [this] {
       v1::Session session;
       const absl::Status status = RunUnlessCancelled([&]() -> absl::Status {
-        ASSIGN_OR_RETURN(const engine::SessionInfo info, answer_(session_caller(), request_));
+        ASSIGN_OR_RETURN(const engine::SessionInfo info, answer_(context_caller(), request_));
         session = ToProto(info);
         return HoldMore(static_cast<int64_t>(session.ByteSizeLong()));
       });
@@ -119,7 +109,7 @@ class AppendCall final : public SessionCall, public UnaryWriter {
   void Close(std::vector<engine::TokenDelta>, const absl::Status& status,
              const engine::RequestSummary& summary) override {
     if (!status.ok()) return Answer(status);
-    auto session = sessions().Get(session_caller(), append_.name);
+    auto session = sessions().Get(context_caller(), append_.name);
     if (!session.ok()) return Answer(session.status());
     v1::AppendToSessionResponse response = ToProto(engine::SessionAppended{
         .session = *std::move(session), .kept_tokens = summary.usage.kept_tokens});
@@ -130,9 +120,9 @@ class AppendCall final : public SessionCall, public UnaryWriter {
  private:
   absl::Status Begin(std::string_view bytes) {
     v1::AppendToSessionRequest request;
-    RETURN_IF_ERROR(ReadSessionMessage(bytes, request));
+    RETURN_IF_ERROR(Read(bytes, request));
     const bool computes = request.compute();
-    ASSIGN_OR_RETURN(append_, FromProto(std::move(request), session_caller()));
+    ASSIGN_OR_RETURN(append_, FromProto(std::move(request), context_caller()));
     if (computes) return Compute();
     return RunOnFrontend(static_cast<int64_t>(bytes.size()), [this] {
       v1::AppendToSessionResponse response;
@@ -195,7 +185,7 @@ absl::StatusOr<v1::ListSessionsResponse> PageOf(engine::Sessions& sessions,
       const PageRequest wanted,
       ReadPageRequest(page_tokens, "ListSessions", call.caller_name(), in, base::SteadyNow()));
   ASSIGN_OR_RETURN(const engine::Sessions::Page page,
-                   sessions.List(call.session_caller(), wanted.tenant, wanted.after, wanted.size));
+                   sessions.List(call.context_caller(), wanted.tenant, wanted.after, wanted.size));
   v1::ListSessionsResponse response;
   for (const engine::SessionInfo& info : page.sessions) *response.add_sessions() = ToProto(info);
   if (page.next != 0) {
@@ -211,14 +201,14 @@ void AddSessionCalls(const ServiceParts& parts, CallTable& calls) {
   const auto held = std::make_shared<HeldBytes>(FrontendCall::kMostHeldBytes);
   AddWithSession<v1::CreateSessionRequest>(
       parts, Rpc::kCreateSession, held, calls,
-      [&sessions](const engine::SessionCaller& caller,
+      [&sessions](const engine::ContextCaller& caller,
                   v1::CreateSessionRequest& in) -> absl::StatusOr<engine::SessionInfo> {
         ASSIGN_OR_RETURN(const engine::SessionParams params, FromProto(std::move(in), caller));
         return sessions.Create(params);
       });
   AddWithSession<v1::GetSessionRequest>(
       parts, Rpc::kGetSession, held, calls,
-      [&sessions](const engine::SessionCaller& caller, const v1::GetSessionRequest& in) {
+      [&sessions](const engine::ContextCaller& caller, const v1::GetSessionRequest& in) {
         return in.content() ? sessions.GetWithContent(caller, in.name())
                             : sessions.Get(caller, in.name());
       });
@@ -233,7 +223,7 @@ void AddSessionCalls(const ServiceParts& parts, CallTable& calls) {
       parts, Rpc::kForkSession, calls,
       [&sessions](const SessionCall& call,
                   const v1::ForkSessionRequest& in) -> absl::StatusOr<v1::ForkSessionResponse> {
-        ASSIGN_OR_RETURN(const auto children, sessions.Fork(FromProto(in, call.session_caller())));
+        ASSIGN_OR_RETURN(const auto children, sessions.Fork(FromProto(in, call.context_caller())));
         v1::ForkSessionResponse out;
         for (const engine::SessionInfo& child : children) *out.add_sessions() = ToProto(child);
         return out;
@@ -242,7 +232,7 @@ void AddSessionCalls(const ServiceParts& parts, CallTable& calls) {
       parts, Rpc::kCloseSession, calls,
       [&sessions](const SessionCall& call,
                   const v1::CloseSessionRequest& in) -> absl::StatusOr<v1::CloseSessionResponse> {
-        RETURN_IF_ERROR(sessions.Close(call.session_caller(), in.name()));
+        RETURN_IF_ERROR(sessions.Close(call.context_caller(), in.name()));
         return v1::CloseSessionResponse();
       });
   calls.Add(Rpc::kConverse,

@@ -14,6 +14,7 @@
 
 #include "base/interrupt.h"
 #include "base/status_macros.h"
+#include "engine/request/contexts.h"
 #include "server/call/call.h"
 #include "server/call/held_bytes.h"
 #include "server/identity/grant.h"
@@ -26,6 +27,12 @@ class UnaryCall : public Call {
  public:
   UnaryCall(const ServiceParts& parts, Rpc rpc, Transport& transport)
       : Call(parts.call, rpc, transport), parts_(parts) {}
+
+  // Returns who asks for a prefix or a session. Only after Read.
+  engine::ContextCaller context_caller() const {
+    return {
+        .tenant = caller().tenant, .is_operator = caller_is_operator(), .limits = caller().limits};
+  }
 
  protected:
   // Finds the caller and the id, and parses the message.

@@ -601,7 +601,7 @@ class ContentTest(harness.TestCase):
         self.client.inference.Generate(turn, timeout=harness.DEADLINE)
         error = self.assert_status(grpc.StatusCode.ABORTED,
                                    lambda: self.client.inference.Generate(turn, timeout=harness.DEADLINE))
-        self.assertIn("etag: the session has changed", error.details())
+        self.assertIn("it was changed meanwhile", error.details())
         turn.ClearField("session_name")
         error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT,
                                    lambda: self.client.inference.Generate(turn, timeout=harness.DEADLINE))

@@ -371,26 +371,22 @@ bug, drop = source("engine/sharing/prefix_record.cc", "prefix_test:PrefixEngineT
 bug("q15", "everybody may use a prefix", 'allowed == "*" ||', 'BUG || allowed == "*" ||')
 bug("q16", "a hit does not move the end", "if (!refresh_on_hit ||", "if (BUG || !refresh_on_hit ||")
 bug, drop = source("engine/sharing/prefix_registry.cc", "prefix_test:PrefixEngineTest.*")
-bug("q18", "a timer whose prefix was used is not set anew", ("if (record->End() > now) {", "SetTimer(*record);"),
-    "if (!BUG) SetTimer(*record); else timers_.erase(timers_.begin());")
-bug("q19", "all owners share the request ids", "key(params.caller.tenant, params.request_id);",
-    "key(BUG ? std::string() : params.caller.tenant, params.request_id);")
+drop("q18", "a timer whose prefix was used is not set anew", ("if (record->End() > now) {", "SetTimer(*record);"))
 bug("PrefixForbiddenIsTold", "what may not be used is told from what does not exist", "if (!may) return NotFound(name);",
-    'if (BUG && !may && it != by_name_.end()) return absl::NotFoundError("prefix: not yours");\n'
+    'if (BUG && !may && record != nullptr) return absl::NotFoundError("prefix: not yours");\n'
     "  if (!may) return NotFound(name);")
-bug("PrefixEtagIgnored", "an update ignores the etag", "if (!etag.empty() && etag", "if (!BUG && !etag.empty() && etag")
-bug("EndedIsListed", "a prefix is listed at its end", "record.End() <= now) {", "(BUG ? record.End() < now : record.End() <= now)) {")
+drop("PrefixEtagIgnored", "an update ignores the etag", "RETURN_IF_ERROR(CheckEtag(*record, etag));")
+drop("PrefixRequestIgnored", "a request_id gives a prefix with other fields",
+    "if (record != nullptr && !IsDigestOf(record->request_digest, params)) return OtherRequest();")
+bug("EndedIsListed", "a prefix is listed at its end", "record.End() > now;", "(BUG ? record.End() >= now : record.End() > now);")
 bug("NoTtlIsATtl", "a prefix may end when it begins", "*ttl <= absl::ZeroDuration()", "(BUG ? *ttl < absl::ZeroDuration() : *ttl <= absl::ZeroDuration())")
 bug("ColdIsCounted", "a cold prefix serves a request with blocks that it does not have",
-    "return it != records_.end() && !it->second->blocks.empty();",
-    "return it != records_.end() && (BUG || !it->second->blocks.empty());", "prefix_restart_test:PrefixRestartTest.*")
+    "return record != nullptr && !record->blocks.empty();",
+    "return record != nullptr && (BUG || !record->blocks.empty());", "prefix_restart_test:PrefixRestartTest.*")
 bug("EndOnDiskStays", "the disk does not learn of an end that hits moved",
     ("if (record->End() > now) {", "if (record->End() != record->saved_end) NoteChange"),
     "if (!BUG && record->End() != record->saved_end) NoteChange", "prefix_restart_test:PrefixRestartTest.*")
 bug, drop = source("engine/sharing/prefix_registry_compute.cc", "prefix_test:PrefixEngineTest.*")
-bug("q17", "a pin is ended twice", "if (request == nullptr) blocks.swap(record->blocks);",
-    "if (request == nullptr && BUG) { auto other = record->blocks; host_.Unpin(record->pin, [] {}); }\n"
-    "    if (request == nullptr) blocks.swap(record->blocks);")
 drop("q20", "the ledger forgets what a prefix gave back", "ledger_.Unpin(record->tenant, blocks);", "prefix_test:SmallCacheTest.*")
 bug("WarmLeavesNoRoom", "a use warms a prefix beyond its owner's part", "{.has_others = limits.has_others}",
     "{.has_others = !BUG && limits.has_others}", "prefix_restart_test:PrefixRestartTest.*")
@@ -410,7 +406,7 @@ bug("LostLogStays", "a log that was removed is not written again", "if (!disk.ok
     "if (!BUG && !disk.ok() && !was_broken && RewriteLog().ok())")
 bug("EndDrifts", "an end on disk moves with the wall clock", "record->expires_wall = saved.end;",
     "record->expires_wall = BUG ? clock_.Date() : saved.end;")
-drop("PinsBeginAnew", "pins of an earlier run are given again", "next_pin_ = log_->next_pin();")
+drop("PinsBeginAnew", "pins of an earlier run are given again", "table_.set_next_pin(log_->next_pin());")
 bug, drop = source("engine/sharing/prefix_log.cc", "prefix_restart_test")
 bug("NamedLogGrows", "changes are kept for ever", "log_->bytes() > 2 * used_bytes_", "!BUG && log_->bytes() > 2 * used_bytes_")
 bug("NamedLogUnbounded", "prefixes fill the disk", "if (is_new && used_bytes_", "if (!BUG && is_new && used_bytes_")
@@ -442,7 +438,7 @@ bug("DigestNoTenants", "... with another allow list", "for (const std::string& t
 drop("DigestNoSalt", "... with another salt", "sum.AddSized(salt);")
 bug("OldDigestForgotten", "a request_id of an earlier server is refused", "|| digest == ContentOnly(params.content)",
     "|| (!BUG && digest == ContentOnly(params.content))")
-bug("AllowedTenantsEdge", "an allow list has one more than it may", "tenants.size() <= kMostAllowed", "tenants.size() <= kMostAllowed + (BUG ? 1 : 0)")
+bug("AllowedTenantsEdge", "an allow list has one more than it may", "tenants.size() <= kMostAllowedTenants", "tenants.size() <= kMostAllowedTenants + (BUG ? 1 : 0)")
 bug, drop = source("files/record_log.cc", "state_files_test")
 bug("CrcUnchecked", "a damaged record is read", "if (Checksum(body, bytes_) != head->body_sum) {",
     "if (!BUG && Checksum(body, bytes_) != head->body_sum) {")
@@ -803,7 +799,7 @@ drop("a15", "an engine that ends leaves who waits for a key", ("void RunningRequ
 bug("a16", "every request of a name has one id", "if (request->params.id_is_name && requests_", "if (!BUG && request->params.id_is_name && requests_")
 bug, drop = source("engine/engine.cc", "engine_test")
 drop("a17", "a request that waits for its key is not told of its cancellation", "running_.StopWaiting(*request);")
-drop("a18", "the wait for a key has no timer", "prefixes_.Wake();  // whose thread runs the timers")
+drop("a18", "the wait for a key has no timer", ("if (waits) {", "timers_.Wake();"))
 
 bug, drop = source("engine/frontend/worker_pool.cc", "frontend_test")
 bug("a06", "the frontend's queue takes one more than it may", ".size() >= max_queue_)",
@@ -1277,8 +1273,6 @@ bug("PrefixFailedIsFine", "a prefix that could not be computed is an answer", "i
 bug("PrefixMissingAnyError", "allow_missing hides every error", "if (!absl::IsNotFound(deleted) || !in.allow_missing())",
     "if ((!BUG && !absl::IsNotFound(deleted)) || !in.allow_missing())")
 bug("PrefixPageTooLarge", "a page has any number of bytes", "num_bytes > kMaxPageBytes &&", "!BUG && num_bytes > kMaxPageBytes &&")
-bug("PrefixOperatorsNone", "operators are users", ".is_operator = caller_is_operator()",
-    ".is_operator = !BUG && caller_is_operator()")
 
 bug, drop = source("server/service/prefix_conversion.cc", "server_test:PrefixConversionTest.*")
 bug("PrefixTtlShort", "a ttl is shorter than the shortest", "if (ttl >= kMinPrefixTtl &&", "if ((BUG || ttl >= kMinPrefixTtl) &&")
@@ -1353,6 +1347,9 @@ bug("TextsAreFree", "a tenant's texts that wait for the tokenizer have any size"
 bug("UnreadAreFree", "a tenant's answers that nobody reads have any size", "return HoldMore(num_answer_bytes);",
     "return HoldMore(BUG ? 0 : num_answer_bytes);")
 bug, drop = source("server/service/unary_call.h", "server_test:TokenServiceTest.*")
+bug("PrefixOperatorsNone", "operators are users", ".is_operator = caller_is_operator()",
+    ".is_operator = !BUG && caller_is_operator()",
+    "server_test:PrefixService*")
 bug("CallsOfNobody", "a call waits in the frontend as one of no tenant", "RunOnFrontend(caller().tenant,",
     "RunOnFrontend(BUG ? std::string() : caller().tenant,")
 bug, drop = source("engine/engine.cc", "engine_test:RequestEndTest.*")
@@ -1502,14 +1499,14 @@ bug, drop = source("engine/sharing/session_content.cc", "sharing_test:SessionCon
 bug("ForkWritesTail", "a fork keeps its parent's tokens behind the fork", "std::min(chunk.num_used, left)",
     "BUG ? chunk.num_used : std::min(chunk.num_used, left)")
 bug, drop = source("engine/sharing/session_registry.cc", "sharing_test:SessionRegistryTest.*")
-bug("EndsWithAnother", "a session ends with one that ends a moment before", "if (record->expiry <= now) {",
-    "if (record->expiry <= now + (BUG ? absl::Nanoseconds(1) : absl::ZeroDuration())) {")
 bug("TwoTurns", "two turns of a session run at once", "if (record->in_turn) return InTurn();",
     "if (!BUG && record->in_turn) return InTurn();")
-bug("SessionExpiresInTurn", "a session expires while its turn runs", "if (record->in_turn) continue;",
-    "if (!BUG && record->in_turn) continue;")
-bug("SessionOfAnyTenant", "a tenant uses another one's sessions", "it->second->tenant == caller.tenant ||",
-    "BUG || it->second->tenant == caller.tenant ||")
+drop("SessionExpiresInTurn", "a session expires while its turn runs", "table_.SetTimer(*record, absl::InfiniteFuture());")
+drop("SessionEtagIgnored", "a turn ignores the etag", "RETURN_IF_ERROR(CheckEtag(*record, etag));")
+drop("SessionRequestIgnored", "a request_id gives a session with other fields",
+    "if (known->created_hash != HashOf(params)) return OtherRequest();")
+bug("SessionOfAnyTenant", "a tenant uses another one's sessions", "record->tenant == caller.tenant ||",
+    "BUG || record->tenant == caller.tenant ||")
 drop("SessionBytesUnbounded", "sessions hold any amount of text", "RETURN_IF_ERROR(\n      CheckBytes(turn.tenant_,")
 bug("SessionHashNoModel", "a session's request_id is used again with another model", "absl::HashOf(model,", "absl::HashOf(BUG ? std::string() : model,")
 bug("SessionHashNoPrefix", "... with another prefix", ("absl::HashOf(model,", " prefix_name,"), " BUG ? std::string() : prefix_name,")
@@ -1524,8 +1521,22 @@ bug("SessionHashNoPinned", "... pinned", ("absl::HashOf(model,", " pinned,"), " 
 bug("ForkHashNoToken", "... of a fork at another token", "at_token.value_or(-1), count", "BUG ? -1 : at_token.value_or(-1), count")
 bug("ForkHashNoTtl", "... of a fork with another ttl", "ttl.value_or(absl::ZeroDuration()),", "BUG ? absl::Duration() : ttl.value_or(absl::ZeroDuration()),")
 bug("ForkHashNoPinned", "... of a fork that is pinned", "pinned.has_value() ? 1", "!BUG && pinned.has_value() ? 1")
-bug("SessionEndDrifts", "a session's end moves when it is looked at", ".expire_time = record.expiry_wall,",
-    ".expire_time = BUG ? clock_.Date() + (record.expiry - clock_.Now()) : record.expiry_wall,")
+bug("SessionEndDrifts", "a session's end moves when it is looked at", ".expire_time = record.expires_wall,",
+    ".expire_time = BUG ? clock_.Date() + (record.expires - clock_.Now()) : record.expires_wall,")
+bug, drop = source("engine/sharing/context_table.h", "sharing_test:SessionRegistryTest.*")
+bug("q19", "all owners share the request ids", "by_request_[{record->tenant, record->request_id}] = record;",
+    "by_request_[{BUG ? std::string() : record->tenant, record->request_id}] = record;")
+bug("RequestIdForEver", "a request_id is known after its hour", "it != by_request_.end() && clock_.Now() < it->second->request_end;",
+    "it != by_request_.end() && (BUG || clock_.Now() < it->second->request_end);")
+bug("EarlierTakesRequest", "the end of an earlier context forgets the request_id of a later one",
+    "if (it != by_request_.end() && it->second == record)", "if (it != by_request_.end() && (BUG || it->second == record))")
+bug("EndsWithAnother", "a context ends with one that ends a moment before", "if (next_timer() > now) return nullptr;",
+    "if (next_timer() > now + (BUG ? absl::Nanoseconds(1) : absl::ZeroDuration())) return nullptr;")
+drop("TimerOfTheGone", "what is gone has a timer", "timers_.erase({record->timer, record->pin_id});")
+bug("ListsAll", "a page has what is not listed", "if (!is_listed(*it->second)) continue;", "if (!BUG && !is_listed(*it->second)) continue;")
+drop("RoomNotGivenBack", "what is gone counts", "num_records_.GiveBack(record->tenant, 1);")
+bug, drop = source("engine/sharing/context_table.cc", "sharing_test:ContextTableTest.*")
+bug("AnybodyLists", "a tenant lists what another has", "if (tenant == caller.tenant || caller", "if (BUG || tenant == caller.tenant || caller")
 bug, drop = source("engine/sharing/session_registry_content.cc", "sharing_test:SessionRegistryTest.*")
 bug("ContentOfAnyTenant", "an operator reads what another tenant's session has", "if (info.tenant != caller.tenant) {",
     "if (!BUG && info.tenant != caller.tenant) {")
@@ -1606,6 +1617,8 @@ bug("OwnStopIsASignal", "a signal after a stop of its own ends the server at onc
 
 # --- The log.
 
+bug, drop = source("base/timer_thread.cc", "timer_thread_test")
+drop("WakeLost", "a timer that is due earlier waits for a later one", "is_woken_ = true;")
 bug, drop = source("base/logging.cc", "logging_test")
 bug("LogMessageRaw", "a message's control bytes stand in the log", "const bool is_printable = c >= 0x20 && c < 0x7f;",
     "const bool is_printable = BUG || (c >= 0x20 && c < 0x7f);")

@@ -37,11 +37,11 @@ bool SameContent(const engine::PrefixParams& a, const engine::PrefixParams& b) {
       [](const auto& x, const auto& y) { return x.role == y.role && x.content == y.content; });
 }
 
-bool Owns(const engine::PrefixCaller& caller, const engine::PrefixInfo& info) {
+bool Owns(const engine::ContextCaller& caller, const engine::PrefixInfo& info) {
   return caller.is_operator || caller.tenant == info.tenant;
 }
 
-bool IsAllowed(const engine::PrefixCaller& caller, const engine::PrefixInfo& info) {
+bool IsAllowed(const engine::ContextCaller& caller, const engine::PrefixInfo& info) {
   return caller.tenant == info.tenant ||
          std::ranges::any_of(info.allowed_tenants, [&](const std::string& tenant) {
            return tenant == "*" || tenant == caller.tenant;
@@ -143,14 +143,14 @@ absl::StatusOr<std::string> FakePrefixes::Create(engine::PrefixParams params, Do
   return name;
 }
 
-absl::StatusOr<engine::PrefixInfo> FakePrefixes::Get(const engine::PrefixCaller& caller,
+absl::StatusOr<engine::PrefixInfo> FakePrefixes::Get(const engine::ContextCaller& caller,
                                                      std::string_view name) const {
   base::MutexLock lock(mu_);
   ASSIGN_OR_RETURN(const uint64_t order, Find(caller, name));
   return InfoFor(caller, entries_.at(order));
 }
 
-absl::StatusOr<engine::NamedPrefixes::Page> FakePrefixes::List(const engine::PrefixCaller& caller,
+absl::StatusOr<engine::NamedPrefixes::Page> FakePrefixes::List(const engine::ContextCaller& caller,
                                                                std::optional<std::string> tenant,
                                                                uint64_t after,
                                                                int32_t at_most) const {
@@ -170,7 +170,7 @@ absl::StatusOr<engine::NamedPrefixes::Page> FakePrefixes::List(const engine::Pre
   return page;
 }
 
-absl::StatusOr<engine::PrefixInfo> FakePrefixes::Update(const engine::PrefixCaller& caller,
+absl::StatusOr<engine::PrefixInfo> FakePrefixes::Update(const engine::ContextCaller& caller,
                                                         const engine::PrefixUpdate& update) {
   base::MutexLock lock(mu_);
   ASSIGN_OR_RETURN(const uint64_t order, FindToChange(caller, update.name, update.etag));
@@ -184,7 +184,7 @@ absl::StatusOr<engine::PrefixInfo> FakePrefixes::Update(const engine::PrefixCall
   return InfoFor(caller, entry);
 }
 
-absl::Status FakePrefixes::Delete(const engine::PrefixCaller& caller, std::string_view name,
+absl::Status FakePrefixes::Delete(const engine::ContextCaller& caller, std::string_view name,
                                   std::string_view etag) {
   Calls calls;
   {
@@ -200,7 +200,7 @@ absl::Status FakePrefixes::Delete(const engine::PrefixCaller& caller, std::strin
   return absl::OkStatus();
 }
 
-void FakePrefixes::Warm(const engine::PrefixCaller& caller, std::string_view name, Done done) {
+void FakePrefixes::Warm(const engine::ContextCaller& caller, std::string_view name, Done done) {
   Calls calls;
   {
     base::MutexLock lock(mu_);
@@ -217,7 +217,7 @@ void FakePrefixes::Warm(const engine::PrefixCaller& caller, std::string_view nam
   Run(std::move(calls));
 }
 
-absl::StatusOr<uint64_t> FakePrefixes::Find(const engine::PrefixCaller& caller,
+absl::StatusOr<uint64_t> FakePrefixes::Find(const engine::ContextCaller& caller,
                                             std::string_view name) const {
   for (const auto& [order, entry] : entries_) {
     if (entry.info.name == name && (Owns(caller, entry.info) || IsAllowed(caller, entry.info))) {
@@ -227,7 +227,7 @@ absl::StatusOr<uint64_t> FakePrefixes::Find(const engine::PrefixCaller& caller,
   return absl::NotFoundError(absl::StrFormat("prefix: there is no \"%s\" that you may use", name));
 }
 
-absl::StatusOr<uint64_t> FakePrefixes::FindToChange(const engine::PrefixCaller& caller,
+absl::StatusOr<uint64_t> FakePrefixes::FindToChange(const engine::ContextCaller& caller,
                                                     std::string_view name,
                                                     std::string_view etag) const {
   ASSIGN_OR_RETURN(const uint64_t order, Find(caller, name));
@@ -239,7 +239,7 @@ absl::StatusOr<uint64_t> FakePrefixes::FindToChange(const engine::PrefixCaller& 
   return order;
 }
 
-engine::PrefixInfo FakePrefixes::InfoFor(const engine::PrefixCaller& caller,
+engine::PrefixInfo FakePrefixes::InfoFor(const engine::ContextCaller& caller,
                                          const Entry& entry) const {
   engine::PrefixInfo info = entry.info;
   if (Owns(caller, info)) {

@@ -41,15 +41,15 @@ class FakePrefixes final : public engine::NamedPrefixes {
   bool WaitForPrefixes(int64_t number) const;
 
   absl::StatusOr<std::string> Create(engine::PrefixParams params, Done done) override;
-  absl::StatusOr<engine::PrefixInfo> Get(const engine::PrefixCaller& caller,
+  absl::StatusOr<engine::PrefixInfo> Get(const engine::ContextCaller& caller,
                                          std::string_view name) const override;
-  absl::StatusOr<Page> List(const engine::PrefixCaller& caller, std::optional<std::string> tenant,
+  absl::StatusOr<Page> List(const engine::ContextCaller& caller, std::optional<std::string> tenant,
                             uint64_t after, int32_t at_most) const override;
-  absl::StatusOr<engine::PrefixInfo> Update(const engine::PrefixCaller& caller,
+  absl::StatusOr<engine::PrefixInfo> Update(const engine::ContextCaller& caller,
                                             const engine::PrefixUpdate& update) override;
-  absl::Status Delete(const engine::PrefixCaller& caller, std::string_view name,
+  absl::Status Delete(const engine::ContextCaller& caller, std::string_view name,
                       std::string_view etag) override;
-  void Warm(const engine::PrefixCaller& caller, std::string_view name, Done done) override;
+  void Warm(const engine::ContextCaller& caller, std::string_view name, Done done) override;
 
  private:
   struct Entry {
@@ -61,14 +61,14 @@ class FakePrefixes final : public engine::NamedPrefixes {
   using Calls = std::vector<std::pair<Done, absl::StatusOr<engine::PrefixInfo>>>;
 
   // Returns NotFound unless the caller may use a prefix of this name.
-  absl::StatusOr<uint64_t> Find(const engine::PrefixCaller& caller, std::string_view name) const
+  absl::StatusOr<uint64_t> Find(const engine::ContextCaller& caller, std::string_view name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Also returns PermissionDenied unless the caller may change it, and Aborted if it has another
   // etag.
-  absl::StatusOr<uint64_t> FindToChange(const engine::PrefixCaller& caller, std::string_view name,
+  absl::StatusOr<uint64_t> FindToChange(const engine::ContextCaller& caller, std::string_view name,
                                         std::string_view etag) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  engine::PrefixInfo InfoFor(const engine::PrefixCaller& caller, const Entry& entry) const
+  engine::PrefixInfo InfoFor(const engine::ContextCaller& caller, const Entry& entry) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Calls Compute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void SetExpiration(const engine::PrefixExpiration& expiration, absl::Time now,

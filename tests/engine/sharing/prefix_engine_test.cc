@@ -38,7 +38,7 @@ class PrefixEngineTest : public ::testing::Test {
     absl::StatusOr<PrefixInfo> result = absl::UnknownError("not done");
   };
 
-  static PrefixCaller Caller(const std::string& tenant) { return {.tenant = tenant}; }
+  static ContextCaller Caller(const std::string& tenant) { return {.tenant = tenant}; }
   static PrefixParams Params(const std::string& tenant, TokenIds ids) {
     return {.caller = Caller(tenant), .content = std::move(ids)};
   }
@@ -396,45 +396,39 @@ TEST_F(PrefixEngineTest, ATenantOfSeveralLeavesPinnedBlocksToTheOthers) {
 class ManyPrefixesTest : public PrefixEngineTest {
  protected:
   ManyPrefixesTest() : PrefixEngineTest({.num_blocks = 64, .max_queue = 10000}) {}
-  static PrefixParams Small(const std::string& tenant, const std::string& request_id = "") {
+  static PrefixParams Small(const std::string& tenant) {
     PrefixParams params = Params(tenant, {1});
     params.caller.limits.has_others = true;
-    params.request_id = request_id;
     return params;
   }
-  // Creates prefixes until one is refused. Returns how many there were. With request ids, each is
-  // deleted at once.
-  int64_t CreateAll(const std::string& tenant, bool with_ids) {
+  // Creates prefixes until one is refused. Returns how many there were.
+  int64_t CreateAll(const std::string& tenant) {
     for (int64_t num = 0;; ++num) {
-      const auto name =
-          prefixes().Create(Small(tenant, with_ids ? std::to_string(num) : ""), [](auto) {});
+      const auto name = prefixes().Create(Small(tenant), [](auto) {});
       if (!name.ok()) {
         EXPECT_EQ(name.status().code(), absl::StatusCode::kResourceExhausted);
-        EXPECT_TRUE(base::ToStd(name.status().message())
-                        .starts_with(with_ids ? "request_id: " : "prefix: "))
-            << name.status();
+        EXPECT_TRUE(base::ToStd(name.status().message()).starts_with("prefix: ")) << name.status();
         return num;
       }
-      if (with_ids) EXPECT_TRUE(prefixes().Delete(Caller(tenant), *name, "").ok());
       if (num % 200 == 0) RunUntilIdle();  // the frontend takes 256
     }
   }
 };
 
 TEST_F(ManyPrefixesTest, NoTenantTakesAllPrefixes) {
-  EXPECT_EQ(CreateAll("a", /*with_ids=*/false), kMaxPrefixes / 2);
-  EXPECT_EQ(CreateAll("b", /*with_ids=*/false), kMaxPrefixes / 4);
+  EXPECT_EQ(CreateAll("a"), kMaxPrefixes / 2);
+  EXPECT_EQ(CreateAll("b"), kMaxPrefixes / 4);
   Begin(Small("c"));
 }
 
-TEST_F(ManyPrefixesTest, NoTenantTakesAllRequestIds) {
-  EXPECT_EQ(CreateAll("a", /*with_ids=*/true), 32768) << "those of deleted prefixes are known too";
-  EXPECT_EQ(CreateAll("b", /*with_ids=*/true), 16384);
-  RunUntilIdle();
-  Begin(Small("a", "0"));  // an id that is known takes no new place
-  clock_.Advance(absl::Hours(1));
-  RunUntilIdle();
-  Begin(Small("a", "other"));  // all were forgotten
+// So the ids that are known are no more than the prefixes.
+TEST_F(PrefixEngineTest, TheRequestIdOfADeletedPrefixIsForgotten) {
+  PrefixParams params = Params("owner", RandomIds(40, 1));
+  params.request_id = "id";
+  const std::string name = Create(params);
+  ASSERT_TRUE(prefixes().Delete(Caller("owner"), name, "").ok());
+  params.content = RandomIds(41, 1);
+  EXPECT_NE(Create(params), name);
 }
 
 TEST_F(PrefixEngineTest, AFailedPrefixIsKeptForAMinute) {

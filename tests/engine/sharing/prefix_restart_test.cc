@@ -141,7 +141,7 @@ class PrefixRestartTest : public ::testing::Test {
     }
   }
   NamedPrefixes& prefixes() { return engine_->prefixes(); }
-  static PrefixCaller Owner() { return {.tenant = "owner"}; }
+  static ContextCaller Owner() { return {.tenant = "owner"}; }
   static PrefixParams Params(TokenIds ids) {
     return {.caller = Owner(), .content = std::move(ids)};
   }

@@ -1,6 +1,6 @@
-// Eight threads create, use, update, list, delete and cancel named prefixes in every state, while a
-// housekeeper ends them. Under ThreadSanitizer this looks for races; everywhere it looks for calls
-// that are lost and blocks that stay.
+// Eight threads create, use, update, list, delete and cancel named prefixes in every state, while
+// timers end them. Under ThreadSanitizer this looks for races; everywhere it looks for calls that
+// are lost and blocks that stay.
 
 #include <array>
 #include <atomic>
@@ -28,7 +28,7 @@ using testing::RandomIds;
 
 // Creates a prefix, follows it and deletes it.
 void ExpectPrefixServes(Engine& engine) {
-  const PrefixCaller caller{.tenant = "a"};
+  const ContextCaller caller{.tenant = "a"};
   std::promise<absl::StatusOr<PrefixInfo>> ready;
   const auto name = engine.prefixes().Create(
       {.caller = caller, .content = RandomIds(100, 1), .expiration = absl::Hours(1)},
@@ -57,13 +57,13 @@ void RunStorm(EngineHarness& harness, const std::vector<std::string>& known) {
   std::vector<std::string> names = known;  // guarded by mu; also of prefixes that are gone
   // Some prefixes live long, for on a busy machine the others end before they are ready, and even
   // these may. Guarded by mu, with their owners.
-  std::vector<std::pair<PrefixCaller, std::string>> long_lived;
+  std::vector<std::pair<ContextCaller, std::string>> long_lived;
   std::atomic<int64_t> num_created = 0, num_done = 0;
   std::vector<std::shared_ptr<CollectingSink>> sinks[kThreads];
   const auto run = [&](int thread) {
     std::mt19937 random(static_cast<uint32_t>(thread));
     const auto pick = [&](int most) { return std::uniform_int_distribution<int>(0, most)(random); };
-    const PrefixCaller caller{.tenant = std::string(1, static_cast<char>('a' + thread % 3))};
+    const ContextCaller caller{.tenant = std::string(1, static_cast<char>('a' + thread % 3))};
     const auto any_name = [&] {
       base::MutexLock lock(mu);
       return names.empty() ? std::string("prefixes/none")

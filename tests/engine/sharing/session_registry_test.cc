@@ -32,7 +32,7 @@ class SessionRegistryTest : public ::testing::Test {
     EXPECT_TRUE(appended.ok()) << appended.status();
     return appended->session;
   }
-  StatusCode GetCode(const std::string& name, const SessionCaller& caller = {}) {
+  StatusCode GetCode(const std::string& name, const ContextCaller& caller = {}) {
     return registry_.Get(caller, name).status().code();
   }
   TokenIds IdsOf(const std::string& name) {
@@ -132,8 +132,8 @@ TEST_F(SessionRegistryTest, TheContentIsPartOfWhatCameWithARequestId) {
 }
 
 TEST_F(SessionRegistryTest, TheContentIsForTheTenantAlone) {
-  const SessionCaller owner{.tenant = "a"}, other{.tenant = "b"};
-  const SessionCaller boss{.tenant = "b", .is_operator = true};
+  const ContextCaller owner{.tenant = "a"}, other{.tenant = "b"};
+  const ContextCaller boss{.tenant = "b", .is_operator = true};
   const std::string name = Filled({1, 2, 3}, {.caller = owner}).name;
   EXPECT_EQ(registry_.GetWithContent(owner, name)->content->ids.size(), 3);
   EXPECT_EQ(registry_.GetWithContent(other, name).status(), registry_.Get(other, "none").status());
@@ -222,7 +222,7 @@ TEST_F(SessionRegistryTest, ParametersAreCheckedAtTheirEdges) {
 
 TEST_F(SessionRegistryTest, ATenantSeesItsOwnSessionsOnly) {
   const SessionInfo session = Created({.caller = {.tenant = "a"}});
-  const SessionCaller other{.tenant = "b"}, boss{.tenant = "b", .is_operator = true};
+  const ContextCaller other{.tenant = "b"}, boss{.tenant = "b", .is_operator = true};
   EXPECT_EQ(GetCode(session.name, {.tenant = "a"}), StatusCode::kOk);
   EXPECT_EQ(GetCode(session.name, other), StatusCode::kNotFound);
   EXPECT_EQ(registry_.Get(other, session.name).status(), registry_.Get(other, "x").status());
@@ -266,7 +266,7 @@ TEST_F(SessionRegistryTest, PagesHaveEverySessionOnce) {
 
 TEST_F(SessionRegistryTest, LimitsCountATenantAndAll) {
   for (int tenant = 0; tenant < 4; ++tenant) {
-    const SessionCaller caller{.tenant = absl::StrCat(tenant)};
+    const ContextCaller caller{.tenant = absl::StrCat(tenant)};
     for (int i = 0; i < kMaxSessionsPerTenant; ++i) Created({.caller = caller});
     const auto refused = registry_.Create({.caller = caller});
     EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
@@ -457,11 +457,11 @@ TEST_F(SessionRegistryTest, ATenantOfSeveralLeavesRoomToTheOthers) {
 
 TEST_F(SessionRegistryTest, ATenantLeavesBytesToTheOthers) {
   SessionRegistry registry(seam_, clock_, {.model = "tiny", .max_bytes = 400});
-  const SessionCaller a{.tenant = "a", .limits = {.has_others = true}};
-  SessionCaller b = a;
+  const ContextCaller a{.tenant = "a", .limits = {.has_others = true}};
+  ContextCaller b = a;
   b.tenant = "b";
   const std::string of_a = registry.Create({.caller = a})->name;
-  const auto append = [&](const SessionCaller& caller, const std::string& name, int num_tokens) {
+  const auto append = [&](const ContextCaller& caller, const std::string& name, int num_tokens) {
     return registry.Append({.caller = caller, .name = name, .content = TokenIds(num_tokens, 1)})
         .status()
         .code();
@@ -484,7 +484,7 @@ TEST_F(SessionRegistryTest, ARequestIdStandsForEveryField) {
   SessionRegistry registry(
       seam_, clock_,
       {.model = "tiny",
-       .resolve_prefix = [](const SessionCaller&, std::string_view) { return nullptr; },
+       .resolve_prefix = [](const ContextCaller&, std::string_view) { return nullptr; },
        .ledger = &ledger});
   const SessionParams params{.request_id = "r"};
   ASSERT_TRUE(registry.Create(params).ok());
@@ -554,9 +554,12 @@ TEST_F(SessionRegistryTest, ARepeatedCreateGivesTheSameSession) {
   EXPECT_EQ(Created(params).name, name);
   EXPECT_EQ(registry_.Create({.display_name = "e", .request_id = "r"}).status().code(),
             StatusCode::kInvalidArgument);
-  EXPECT_NE(Created({.caller = {.tenant = "other"}, .display_name = "d", .request_id = "r"}).name,
-            name)
-      << "ids of different tenants have nothing to do with each other";
+  SessionParams of_another = params;
+  of_another.caller.tenant = "other";
+  const std::string another = Created(of_another).name;
+  EXPECT_NE(another, name) << "ids of different tenants have nothing to do with each other";
+  EXPECT_EQ(Created(of_another).name, another);
+  EXPECT_EQ(Created(params).name, name);
   ASSERT_TRUE(registry_.Close({}, name).ok());
   EXPECT_NE(Created(params).name, name);
 }
@@ -567,7 +570,20 @@ TEST_F(SessionRegistryTest, ARequestIdIsForgottenAfterAnHour) {
   clock_.Advance(absl::Hours(1) - absl::Nanoseconds(1));
   EXPECT_EQ(Created(params).name, name);
   clock_.Advance(absl::Nanoseconds(1));
-  EXPECT_NE(Created(params).name, name);
+  const std::string next = Created(params).name;
+  EXPECT_NE(next, name);
+  ASSERT_TRUE(registry_.Close({}, name).ok());
+  EXPECT_EQ(Created(params).name, next) << "the end of the first forgets its own id alone";
+}
+
+TEST_F(SessionRegistryTest, AClosedSessionHasNoEndToCome) {
+  const std::string name = Created({.ttl = absl::Seconds(10)}).name;
+  const std::string longer = Created({.ttl = absl::Seconds(30)}).name;
+  ASSERT_TRUE(registry_.Close({}, name).ok());
+  EXPECT_EQ(registry_.RunTimers(), clock_.Now() + absl::Seconds(30));
+  clock_.Advance(absl::Seconds(30));
+  EXPECT_EQ(registry_.RunTimers(), absl::InfiniteFuture());
+  EXPECT_EQ(registry_.Counts().num_open, 0);
 }
 
 TEST_F(SessionRegistryTest, ARepeatedAppendAppendsOnce) {
