@@ -1,7 +1,7 @@
 #pragma once
 
-// What named prefixes and sessions, the contexts that an engine keeps, have in common for their
-// users.
+// Named prefixes and sessions are the contexts that an engine keeps. This file has who asks for
+// them, and the limits of the fields that both have.
 
 #include <cstddef>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 
-// The table of contexts: what named prefixes and sessions have in common.
+// The table of contexts, the part that named prefixes and sessions have in common.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace quire::engine {
 
-// What each context has. Times without the word "wall" are the engine's clock's.
+// The members that each context has. Times without the word "wall" are the engine's clock's.
 struct Context {
   uint64_t pin_id = 0;  // names its pin in CacheMap; ascends in the order of creation
   std::string name;     // a collection, a slash, and 26 characters of base32

@@ -142,7 +142,6 @@ class PrefixRegistry final : public NamedPrefixes {
   std::shared_ptr<Request> NewRequest(const RecordPtr& record, const TenantLimits& limits);
   // Gives back what a record holds, once it is gone and nothing computes it.
   void GiveBack(const RecordPtr& record);
-  void End(const RecordPtr& record, const absl::Status& why);
 
   absl::StatusOr<RecordPtr> Find(const ContextCaller& caller, std::string_view name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
