@@ -42,7 +42,7 @@ absl::StatusOr<RequestId> RequestIdOrNew(std::string_view field) {
   return RequestId{.id = std::string(field)};
 }
 
-void Call::OnNoMessage() {
+void Call::OnNoMessage(bool /*is_cancelled*/) {
   transport_.End(absl::CancelledError("the call ended before its message came"), nullptr);
 }
 

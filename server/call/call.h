@@ -94,10 +94,11 @@ class Call {
   virtual void Start() { transport_.Read(); }
   // A message of the client, before it is parsed. `bytes` are valid until OnMessage returns.
   virtual void OnMessage(std::string_view bytes) = 0;
-  // The client sends no further message, though it has not cancelled the call. A call that has had
-  // no message gets this also when the client or the door has reset it. Such a call is not a
-  // request: by default it ends, and is not counted.
-  virtual void OnNoMessage();
+  // The end of a Read that brings no message: the client sends no further one. `is_cancelled`: it
+  // is known that the call is cancelled, and OnCancel comes too. A call that has had no message
+  // gets no OnCancel, and so this without `is_cancelled` also when the client or the door has reset
+  // it. Such a call is not a request: by default it ends, and is not counted.
+  virtual void OnNoMessage(bool is_cancelled);
   // The end of a Write. If !ok, the client has disconnected.
   virtual void OnWritten(bool /*ok*/) {}
   // The client has cancelled the call or disconnected, or the deadline has passed.

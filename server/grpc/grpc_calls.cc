@@ -54,7 +54,7 @@ class GrpcTransport final : public grpc::ServerGenericBidiReactor, public Transp
   void OnReadDone(bool ok) override {
     const bool has_begun = (state_.load(std::memory_order_acquire) & kBegun) != 0;
     if (!ok) {
-      if (!has_begun || !context_.IsCancelled()) call_->OnNoMessage();
+      call_->OnNoMessage(/*is_cancelled=*/has_begun && context_.IsCancelled());
       return;
     }
     TakeMessage();

@@ -52,7 +52,8 @@ class ConverseCall final : public Call, public StreamWriter {
       Advance();
     });
   }
-  void OnNoMessage() override {
+  void OnNoMessage(bool is_cancelled) override {
+    if (is_cancelled) return;
     Post([this] {
       is_reading_ = false;
       half_closed_ = true;

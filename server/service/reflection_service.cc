@@ -133,7 +133,9 @@ class ReflectionCall final : public Call {
     write_linger_->Answered();
     transport().Write(AnswerTo(*names_, request));
   }
-  void OnNoMessage() override { End(absl::OkStatus()); }
+  void OnNoMessage(bool is_cancelled) override {
+    End(is_cancelled ? CancelStatus() : absl::OkStatus());
+  }
   void OnWritten(bool ok) override {
     write_linger_->Done();
     if (!ok) return End(engine::CancelledStatus());

@@ -1782,8 +1782,11 @@ bug, drop = source("server/grpc/grpc_calls.cc", "server_test:GrpcServerTest.*:Au
 bug("CancelledWhileItBegins", "a call is cancelled while it begins", "if ((before & kBegun) != 0) call_->OnCancel();",
     "if (BUG || (before & kBegun) != 0) call_->OnCancel();", "server_test:GrpcCallsTest.*")
 bug("CancelledWithoutAMessage", "a call that ended without a message is cancelled, and ends twice",
-    "call_->OnNoMessage();\n      return;",
-    "call_->OnNoMessage();\n      if (BUG && (state_.fetch_or(kBegun) & kCancelled)) call_->OnCancel();\n      return;",
+    "return;\n    }\n    TakeMessage();",
+    "if (BUG && (state_.fetch_or(kBegun) & kCancelled)) call_->OnCancel();\n      return;\n    }\n    TakeMessage();",
+    "server_test:GrpcCallsTest.*")
+bug("ReadsEndUntold", "a call is not told that a read has ended because the call is cancelled",
+    "call_->OnNoMessage(/*is_cancelled=*/has_begun", "if (!BUG || !has_begun || !context_.IsCancelled()) call_->OnNoMessage(/*is_cancelled=*/has_begun",
     "server_test:GrpcCallsTest.*")
 bug("CancelledTooEarlyNever", "... or is not cancelled when it has begun", "if (before == kCancelled) call_->OnCancel();",
     "if (!BUG && before == kCancelled) call_->OnCancel();", "server_test:GrpcCallsTest.*")

@@ -135,7 +135,7 @@ class CallInMemory final : public MemoryCall {
   }
   void SendNoMore() override {
     if (!WaitForWish()) return;
-    call_->OnNoMessage();
+    call_->OnNoMessage(/*is_cancelled=*/false);
   }
   bool Read(google::protobuf::Message& message) override {
     const Carrier::Event event = Wait(/*sends=*/false);
@@ -153,7 +153,7 @@ class CallInMemory final : public MemoryCall {
 
   Outcome Finish() override {
     while (Wait(/*sends=*/false) == Carrier::Event::kOutgoing) DropOutgoing();
-    if (carrier_.TakeWish()) call_->OnNoMessage();
+    if (carrier_.TakeWish()) call_->OnNoMessage(has_begun_ && cancelled_.has_value());
     const absl::Status status = cancelled_.value_or(*carrier_.ended());
     std::exchange(call_, nullptr)->OnDone();
     Outcome outcome;
@@ -188,7 +188,7 @@ class CallInMemory final : public MemoryCall {
   void Cancel(const absl::Status& status) {
     if (cancelled_.has_value() || carrier_.ended().has_value()) return;
     cancelled_ = status;
-    if (carrier_.TakeWish() && !has_begun_) call_->OnNoMessage();
+    if (carrier_.TakeWish()) call_->OnNoMessage(/*is_cancelled=*/has_begun_);
     if (has_begun_) call_->OnCancel();
     DropOutgoing();
   }

@@ -97,7 +97,7 @@ TEST_F(CallTest, IsCountedOnceAndSendsItsIdOnce) {
 
 TEST_F(CallTest, WithoutAMessageIsNoRequest) {
   PlainCall* const call = NewCall();
-  call->OnNoMessage();
+  call->OnNoMessage(/*is_cancelled=*/false);
   EXPECT_TRUE(absl::IsCancelled(*transport_.ended));
   EXPECT_EQ(transport_.ids, "");
   for (size_t code = 0; code < kStatusCodeNames.size(); ++code) {

@@ -41,8 +41,8 @@ class ToldCall final : public Call {
     if (story_.in_message) story_.in_message();
     if (!story_.in_message) End(absl::OkStatus());
   }
-  void OnNoMessage() override {
-    Call::OnNoMessage();
+  void OnNoMessage(bool is_cancelled) override {
+    Call::OnNoMessage(is_cancelled);
     story_.no_message.set_value();
   }
   void OnCancel() override {
@@ -55,11 +55,33 @@ class ToldCall final : public Call {
   Story& story_;
 };
 
+// Reads to the end, and ends then, as reflection does.
+class ReadingCall final : public Call {
+ public:
+  ReadingCall(const CallParts& parts, Transport& transport, Story& story)
+      : Call(parts, std::nullopt, transport), story_(story) {}
+
+  void OnMessage(std::string_view) override {
+    story_.in_message();
+    transport().Read();
+  }
+  void OnNoMessage(bool) override {
+    story_.no_message.set_value();
+    End(CancelStatus());
+  }
+
+ private:
+  Story& story_;
+};
+
 class GrpcCallsTest : public ::testing::Test {
  protected:
   GrpcCallsTest() {
     calls_.Add("/a.Service/Method", [this](Transport& transport) -> Call* {
       return new ToldCall(parts_, transport, story_);
+    });
+    calls_.Add("/a.Service/Reading", [this](Transport& transport) -> Call* {
+      return new ReadingCall(parts_, transport, story_);
     });
     service_ = ServeCalls(calls_);
     grpc::ServerBuilder builder;
@@ -124,6 +146,22 @@ TEST_F(GrpcCallsTest, ACallIsCancelledOnlyWhenItHasBegun) {
   EXPECT_EQ(story_.cancelled.get_future().wait_for(std::chrono::seconds(10)),
             std::future_status::ready);
   EXPECT_FALSE(cancelled_while_it_began);
+}
+
+// A call that waits for its read would never be done, and the server would not stop.
+TEST_F(GrpcCallsTest, AReadEndsWhenTheCallIsCancelled) {
+  std::promise<void> over;
+  story_.in_message = [&] {
+    over.get_future().wait();
+    absl::SleepFor(absl::Milliseconds(100));  // so that the server knows
+  };
+  testing::GrpcClient client(address_);
+  const absl::Status status =
+      client.CallRaw("/a.Service/Reading", "", {.timeout = absl::Milliseconds(200)}).status;
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status));
+  over.set_value();
+  EXPECT_EQ(story_.no_message.get_future().wait_for(std::chrono::seconds(10)),
+            std::future_status::ready);
 }
 
 // It has ended by then, and ends once.
